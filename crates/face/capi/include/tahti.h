@@ -561,10 +561,28 @@ void tahti_device_close(tahti_device *device);
 typedef struct tahti_argument {
     uint32_t type;      /* TAHTI_DOUBLE, ...: FTA, FTVA, ... of the record */
     uint32_t count;     /* number of valid elements (NEA, NEVA, ...); set by the function in outputs */
-    uint32_t room;      /* capacity in elements (NOVA, ...) */
+    uint32_t room;      /* capacity in elements (NOA, NOVA, ...); of inputs, only `count` elements are accessible */
     uint32_t reserved;
     void *data;         /* NULL if the record has no such argument */
 } tahti_argument;
+
+/* Fields of the record. */
+typedef struct tahti_fields {
+    int32_t value;          /* VAL of an aSub record */
+    uint32_t seconds;       /* TIME, since 1990-01-01; stored if TSE is -2 */
+    uint32_t nanoseconds;
+    uint16_t status;        /* STAT */
+    uint16_t severity;      /* SEVR */
+    uint16_t new_status;    /* NSTA */
+    uint16_t new_severity;  /* NSEV */
+    uint16_t bad_return;    /* BRSV; a change is stored */
+    uint16_t priority;      /* PRIO */
+    int16_t precision;      /* PREC */
+    int16_t time_event;     /* TSE */
+    uint8_t trace;          /* TPRO */
+    uint8_t undefined;      /* UDF */
+    uint16_t reserved;
+} tahti_fields;
 
 typedef struct tahti_host tahti_host;
 
@@ -585,6 +603,11 @@ typedef struct tahti_call {
     uint16_t severity;  /* 0 none, 1 MINOR, 2 MAJOR, 3 INVALID */
     tahti_argument inputs[TAHTI_ARGUMENTS];     /* A to U; one double each in a sub record */
     tahti_argument outputs[TAHTI_ARGUMENTS];    /* VALA to VALU; in a sub record only the first, which is VAL */
+    /* The members below exist if `size` covers them. */
+    void *data;         /* as passed to host->add_with */
+    uint32_t kind;      /* TAHTI_SUB or TAHTI_ASUB: the type of the record */
+    const char *description;    /* DESC */
+    tahti_fields fields;
 } tahti_call;
 
 /* The return value is written to VAL of an aSub record, whose output links are written only if it is 0. A negative value raises a SOFT
@@ -609,6 +632,9 @@ struct tahti_host {
     /* From any thread: the work of a call is done. Does not block. -1: the IOC is not running, or its queue is full (10,000 calls):
      * try again later. */
     int (*done)(const tahti_host *host, const tahti_token *token);
+
+    /* Like add, with data for the function. Exists if `size` covers it. */
+    int (*add_with)(const tahti_host *host, const char *name, uint32_t kind, tahti_function *function, void *data);
 };
 
 #define TAHTI_PLUGIN(host)                                                              \

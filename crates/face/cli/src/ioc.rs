@@ -1,11 +1,14 @@
 //! `tahti ioc`: an EPICS IOC with the command line of `softIoc`.
 
 use crate::failure::Failure;
+use crate::ioc_headers;
 use crate::ioc_site;
 use crate::shield;
 use base::CpuSet;
 use iocd::groups::{GroupSpec, Home};
+use iocd::plugins::{Place, RUN_OPTION};
 use iocd::shell::{End, Failed, Shell};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Run an EPICS IOC with the options of softIoc
@@ -21,7 +24,10 @@ use std::process::ExitCode;
 ///               run these scans on a thread per CPU, such as
 ///               --scan ".1 second=fifo:80@1"; repeatable
 ///   --strict    refuse a database file with errors; default: load the valid part
-///   --plugin FILE  load functions of sub and aSub records, written in C against tahti.h
+///   --plugin FILE  load functions of sub and aSub records, written in C, into a
+///               separate process
+///   --plugin-inside FILE  load them into the IOC: for real-time scans
+///   --headers DIR  write the headers to compile such functions of a site, and exit
 ///   --port NAME=ADDRESS[,KEY=VALUE...]
 ///               connection to equipment, such as --port plc=10.0.0.7:502 or
 ///               --port psu=/dev/ttyS0,baud=19200; repeatable
@@ -72,6 +78,8 @@ struct Plan {
     names: bool,
     /// The site folder to survey.
     site: Option<String>,
+    /// The folder to write headers into.
+    headers: Option<String>,
     json: bool,
 }
 
@@ -82,10 +90,15 @@ enum Load {
     Security { file: String, macros: String },
     Templates { file: String, macros: String },
     Builtin { name: &'static str, macros: String },
-    Plugin(String),
+    Plugin { file: String, place: Place },
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
+    if let [word, file] = &args.words[..]
+        && word == RUN_OPTION
+    {
+        return run_plugin(file);
+    }
     let plan = match parse(&args.words) {
         Ok(plan) => plan,
         Err(message) => {
@@ -95,6 +108,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     if let Some(folder) = &plan.site {
         return ioc_site::run(folder, plan.json);
+    }
+    if let Some(folder) = &plan.headers {
+        return ioc_headers::run(folder);
     }
     let environment = std::env::vars_os().map(|(name, value)| (decoded(&name), decoded(&value)));
     let mut shell = Shell::new(true, environment);
@@ -124,6 +140,17 @@ pub(crate) fn run(args: Args) -> ExitCode {
             eprintln!("tahti ioc: {message}");
             // The exit status of softIoc.
             ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the process of a plug-in, which another `tahti ioc` has started.
+fn run_plugin(file: &str) -> ExitCode {
+    match iocd::plugins::run(Path::new(file)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tahti ioc: {RUN_OPTION}: {error}; only another tahti ioc uses this option");
+            ExitCode::FAILURE
         }
     }
 }
@@ -182,9 +209,9 @@ fn load(shell: &mut Shell, verbose: bool, load: &Load) -> Result<(), Failed> {
             said(format!("dbLoadTemplate(\"{file}\", \"{macros}\")"));
             shell.load_template(file, macros)
         }
-        Load::Plugin(file) => {
+        Load::Plugin { file, place } => {
             said(format!("dlload(\"{file}\")"));
-            shell.load_plugin(file)
+            shell.load_plugin(file, *place)
         }
         Load::Security { file, macros } => {
             said(format!("asSetFilename(\"{file}\")"));
@@ -249,8 +276,10 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 plan.scans.push(group.parse().map_err(|error| format!("--scan {error}"))?);
                 continue;
             }
-            "--plugin" => {
-                plan.load.push(Load::Plugin(words.next().ok_or("--plugin needs a file")?.clone()));
+            "--plugin" | "--plugin-inside" => {
+                let file = words.next().ok_or_else(|| format!("{word} needs a file"))?.clone();
+                let place = if word == "--plugin" { Place::default() } else { Place::Inside };
+                plan.load.push(Load::Plugin { file, place });
                 continue;
             }
             "--check" => {
@@ -263,6 +292,10 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
             }
             "--check-site" => {
                 plan.site = Some(words.next().ok_or("--check-site needs a folder")?.clone());
+                continue;
+            }
+            "--headers" => {
+                plan.headers = Some(words.next().ok_or("--headers needs a folder")?.clone());
                 continue;
             }
             "--json" => {
@@ -319,7 +352,7 @@ fn parse(words: &[String]) -> Result<Plan, Failure> {
                 'x' => plan.load.push(Load::Builtin { name: "exit.db", macros: format!("IOC={}", value()?) }),
                 _ => {
                     return Err(format!(
-                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --check-site --scan --plugin --no-pvaccess --require-rt --strict, see tahti ioc --help"
+                        "unknown option -{letter} (in {word}): expected one of -a -d -D -m -S -s -v -x --check --check-site --headers --scan --plugin --plugin-inside --no-pvaccess --require-rt --strict, see tahti ioc --help"
                     ).into());
                 }
             }
@@ -360,7 +393,8 @@ mod tests {
     fn templates_are_recognised_by_their_file_name_extension() {
         let plan = plan("--plugin f.so -m P=A: -d a.substitutions").unwrap();
         let templates = Load::Templates { file: "a.substitutions".into(), macros: "P=A:".into() };
-        assert_eq!(plan.load, [Load::Plugin("f.so".into()), templates]);
+        let plugin = Load::Plugin { file: "f.so".into(), place: Place::default() };
+        assert_eq!(plan.load, [plugin, templates]);
     }
 
     #[test]

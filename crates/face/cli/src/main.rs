@@ -31,6 +31,7 @@ mod guest;
 mod help;
 mod init;
 mod ioc;
+mod ioc_headers;
 mod ioc_site;
 #[cfg(feature = "fabric")]
 mod link;

@@ -1,16 +1,29 @@
-//! C functions for sub and aSub records: the plug-in of `examples/functions`, built with the machine's C compiler.
+//! C functions for sub and aSub records, built with the machine's C compiler: the plug-in of `examples/functions`, and functions as sites
+//! write them for C EPICS (`functions/site.c`).
 
 use harness::ioc::Ioc;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds a plug-in from C in the build's output folder and returns its path.
+/// Builds a plug-in against `tahti.h` in the build's output folder and returns its path.
 fn build(name: &str, source: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    compile(name, source, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include"))
+}
+
+/// Builds the functions of a site against the headers that `tahti ioc --headers` writes.
+fn build_site(name: &str) -> PathBuf {
+    let headers = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("headers-{name}-{}", std::process::id()));
+    let written = harness::tahti().args(["ioc", "--headers"]).arg(&headers).output().unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    compile(name, &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/functions/site.c"), &headers)
+}
+
+fn compile(name: &str, source: &Path, headers: &Path) -> PathBuf {
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.so", std::process::id()));
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC", "-I"]);
-    cc.arg(root.join("crates/face/capi/include")).arg("-o").arg(&library).arg(source).arg("-pthread");
+    cc.arg(headers).arg("-o").arg(&library).arg(source).arg("-pthread");
     let built = cc.output().expect("cc, which building Rust needs too");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     library
@@ -54,11 +67,16 @@ fn the_example_computes_numbers_arrays_texts_and_alarms() {
 fn calls_that_end_later_end_on_every_owners_thread() {
     let (source, records) = example();
     let library = build("later", &source);
-    let library = library.to_str().unwrap();
+    for place in ["", "inside"] {
+        end_later(library.to_str().unwrap(), place, &records);
+    }
+}
+
+fn end_later(library: &str, place: &str, records: &str) {
     let more = format!(
         "{records}\nrecord(sub, \"X:scanned\") {{ field(SCAN, \".1 second\") field(SNAM, \"slow\") field(A, 0.01) }}"
     );
-    let script = format!("dlload {library}\ndbLoadRecords t.db P=X:\niocInit\n");
+    let script = format!("dlload {library} {place}\ndbLoadRecords t.db P=X:\niocInit\n");
     let files = [("t.db", &*more), ("st.cmd", &script)];
     let mut ioc = Ioc::start(&files, &["--scan", ".1 second=other", "st.cmd"]);
     ioc.say("dbpf X:slow.PROC 1");
@@ -79,6 +97,103 @@ fn calls_that_end_later_end_on_every_owners_thread() {
     assert_eq!(ioc.exit(), Some(0));
 }
 
+/// Records of the functions in `functions/site.c`.
+const SITE: &str = r#"
+record(aSub, "X:stat") {
+    field(SNAM, "statistics") field(FTA, "DOUBLE") field(NOA, "8") field(INPA, [1, 2, 3, 4, 5])
+    field(FTVA, "DOUBLE") field(FTVB, "DOUBLE") field(NOVB, "3") field(FTVC, "LONG") field(OUTA, "X:mean PP")
+}
+record(ao, "X:mean") { }
+record(aSub, "X:text") {
+    field(SNAM, "text") field(FTA, "STRING") field(INPA, ["abcdefghijklmnop"]) field(FTB, "LONG") field(INPB, "X:times")
+    field(NOA, "0") field(NOB, "2") field(FTVA, "STRING") field(FTVB, "LONG")
+}
+record(longout, "X:times") { field(VAL, "2") }
+record(sub, "X:count") { field(INAM, "counterInit") field(SNAM, "counterProc") field(A, "4") }
+record(aSub, "X:status") { field(SNAM, "status") field(INPA, "X:wanted") field(OUTA, "X:written PP") field(BRSV, "MINOR") }
+record(ao, "X:wanted") { field(VAL, "1") }
+record(ao, "X:written") { }
+record(aSub, "X:slow") { field(SNAM, "slow") }
+record(sub, "X:fault") { field(SNAM, "fault") }
+"#;
+
+#[test]
+fn functions_of_a_site_compile_unchanged_and_behave_as_the_reference_manual_says() {
+    let library = build_site("site");
+    for option in ["--plugin", "--plugin-inside"] {
+        let mut ioc = Ioc::start(&[("t.db", SITE)], &[option, library.to_str().unwrap(), "-d", "t.db"]);
+        // Arrays: NEVB above NOVB is limited to it. The output link is written after status 0.
+        ioc.say("dbpf X:stat.PROC 1");
+        assert!(ioc.say("dbgf X:stat.VALB").contains("DBF_DOUBLE[3]:      -2        -1        0"), "{option}");
+        assert!(ioc.say("dbgf X:stat.NEVB").contains(" 3 ") && ioc.say("dbgf X:stat.VALC").contains(" 5 "));
+        assert!(ioc.say("dbgf X:mean").contains(" 3 "));
+        // A text fills its 40 bytes to the last but one. NOA 0 becomes 1.
+        ioc.say("dbpf X:times 9");
+        ioc.say("dbpf X:text.PROC 1");
+        assert!(ioc.say("dbgf X:text.VALA").contains("\"abcdefghijklmnopabcdefghijklmnopabcdefg\""), "{option}");
+        assert!(ioc.say("dbgf X:text.VALB").contains(" 3 "));
+        // DPVT is kept from the call of INAM on. A change of an input is stored, an alarm raised.
+        let severities: Vec<String> = (0..3)
+            .map(|_| {
+                ioc.say("dbpf X:count.PROC 1");
+                ioc.say("dbgf X:count.SEVR")
+            })
+            .collect();
+        assert!(ioc.say("dbgf X:count").contains(" 103 ") && ioc.say("dbgf X:count.B").contains(" 8 "), "{option}");
+        assert!(severities[1].contains("MINOR") && severities[2].contains("NO_ALARM"), "{severities:?}");
+        // A positive status writes no output and raises no alarm; a negative one raises the alarm with the severity of BRSV.
+        ioc.say("dbpf X:status.PROC 1");
+        assert!(ioc.say("dbgf X:written").contains(" 0 ") && ioc.say("dbgf X:status.SEVR").contains("NO_ALARM"));
+        assert!(ioc.say("dbgf X:status").contains(" 1 "));
+        ioc.say("dbpf X:wanted -2");
+        ioc.say("dbpf X:status.PROC 1");
+        assert!(ioc.say("dbgf X:status").contains(" -2 ") && ioc.say("dbgf X:status.STAT").contains("SOFT"));
+        assert!(ioc.say("dbgf X:status.SEVR").contains("MAJOR") && ioc.say("dbgf X:written").contains(" 0 "));
+        ioc.say("dbpf X:wanted 0");
+        ioc.say("dbpf X:status.PROC 1");
+        assert!(ioc.say("dbgf X:written").contains(" 7 "), "{option}");
+        // PACT set by the function: the call ends when a callback processes the record.
+        ioc.say("dbpf X:slow.PROC 1");
+        ioc.until("dbgf X:slow.VALA", |said| said.contains(" 1 "));
+        ioc.until("dbgf X:slow.PACT", |said| said.contains(" 0 "));
+        assert_eq!(ioc.exit(), Some(0));
+    }
+}
+
+#[test]
+fn a_fault_of_a_function_ends_only_its_process_which_starts_again() {
+    let library = build_site("faults");
+    let script = format!("dlload {} 0.2\ndbLoadRecords t.db\niocInit\n", library.display());
+    let mut ioc = Ioc::start(&[("t.db", SITE), ("st.cmd", &script)], &["st.cmd"]);
+    ioc.say("dbpf X:count.PROC 1");
+    assert!(ioc.say("dbgf X:count").contains(" 101 "));
+    // A null pointer, abort, an endless loop, exit.
+    for (fault, reason) in [
+        ("1", "function \"fault\" ended its process (signal: 11"),
+        ("2", "function \"fault\" ended its process (signal: 6"),
+        ("3", "function \"fault\" did not return within 200ms (signal: 9"),
+        ("4", "function \"fault\" ended its process (exit status: 3)"),
+    ] {
+        ioc.say(&format!("dbpf X:fault.A {fault}"));
+        let printed = RefCell::new(ioc.say("dbpf X:fault.PROC 1"));
+        ioc.until("dbgf X:fault.SEVR", |said| {
+            assert!(said.contains("INVALID"), "{said}");
+            printed.borrow_mut().push_str(said);
+            printed.borrow().contains(reason)
+        });
+        assert!(printed.borrow().contains("X:fault: "), "{printed:?}");
+        // The function in INAM has run again.
+        ioc.say("dbpf X:fault.A 9");
+        ioc.until("dbpf X:fault.PROC 1\ndbgf X:fault", |said| said.contains(" 9 "));
+        assert!(ioc.say("dbgf X:fault.SEVR").contains("NO_ALARM"));
+        ioc.say("dbpf X:count.PROC 1");
+        assert!(ioc.say("dbgf X:count").contains(" 101 "));
+        ioc.say("dbpf X:fault.A 0");
+        ioc.say("dbpf X:fault.PROC 1");
+    }
+    assert_eq!(ioc.exit(), Some(0));
+}
+
 #[test]
 fn a_plug_in_of_another_version_or_a_plain_library_is_refused_with_the_reason() {
     let old = source(
@@ -93,7 +208,11 @@ fn a_plug_in_of_another_version_or_a_plain_library_is_refused_with_the_reason() 
     for (name, file, said) in [
         ("old", old, "found version 99 of the plug-in interface, expected 1"),
         ("twice", twice, "add: \"f\" is added twice"),
-        ("none", none, "found a library without tahti_plugin_version; expected a plug-in written against tahti.h"),
+        (
+            "none",
+            none,
+            "found a library without tahti_plugin_version; expected a plug-in: compiled with the headers of `tahti ioc --headers DIR`",
+        ),
     ] {
         let library = build(name, &file);
         let ended = harness::tahti()

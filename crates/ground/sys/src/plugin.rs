@@ -14,6 +14,11 @@ const VERSION: u32 = 1;
 const ARGUMENTS: usize = 21;
 /// Maximum bytes of a record's name passed to a function, including the zero.
 const NAME_MAX: usize = 128;
+/// Maximum bytes of a record's description, including the zero.
+const DESCRIPTION_MAX: usize = 41;
+/// `TAHTI_SUB` and `TAHTI_ASUB`.
+const KIND_SUB: u32 = 1;
+const KIND_ASUB: u32 = 2;
 
 /// `tahti_argument`.
 #[repr(C)]
@@ -42,6 +47,44 @@ struct RawCall {
     severity: u16,
     inputs: [RawArgument; ARGUMENTS],
     outputs: [RawArgument; ARGUMENTS],
+    data: *mut c_void,
+    kind: u32,
+    description: *const c_char,
+    fields: Fields,
+}
+
+/// Fields of a record that its function may read: `tahti_fields`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// VAL of an aSub record.
+    pub value: i32,
+    /// TIME, since 1990; stored if TSE is -2.
+    pub seconds: u32,
+    /// Nanoseconds of TIME; stored if TSE is -2.
+    pub nanoseconds: u32,
+    /// STAT.
+    pub status: u16,
+    /// SEVR.
+    pub severity: u16,
+    /// NSTA.
+    pub new_status: u16,
+    /// NSEV.
+    pub new_severity: u16,
+    /// BRSV; a change is stored.
+    pub bad_return: u16,
+    /// PRIO.
+    pub priority: u16,
+    /// PREC.
+    pub precision: i16,
+    /// TSE.
+    pub time_event: i16,
+    /// TPRO.
+    pub trace: u8,
+    /// UDF.
+    pub undefined: u8,
+    /// Unused.
+    pub reserved: u16,
 }
 
 /// `tahti_function`.
@@ -55,7 +98,10 @@ struct Host {
     context: Context,
     add: unsafe extern "C" fn(*const Self, *const c_char, u32, Option<RawFunction>) -> c_int,
     done: unsafe extern "C" fn(*const Self, *const [u64; 2]) -> c_int,
+    add_with: AddWith,
 }
+
+type AddWith = unsafe extern "C" fn(*const Host, *const c_char, u32, Option<RawFunction>, *mut c_void) -> c_int;
 
 /// Context of a plug-in's calls, an opaque pointer for C.
 type Context = &'static Plugin;
@@ -67,9 +113,18 @@ struct Plugin {
 
 #[derive(Default)]
 struct Adding {
-    functions: Vec<(String, bool, RawFunction)>,
+    functions: Vec<(String, bool, RawFunction, Data)>,
     refused: Option<FunctionFault>,
 }
+
+/// The plug-in's own data for a function.
+#[derive(Clone, Copy)]
+struct Data(*mut c_void);
+
+// SAFETY: tahti only passes it back; tahti.h requires functions to be callable from several threads.
+unsafe impl Send for Data {}
+// SAFETY: as above.
+unsafe impl Sync for Data {}
 
 /// A function of a plug-in.
 #[derive(Clone)]
@@ -79,6 +134,7 @@ pub struct CFunction {
     /// Whether it is for `aSub` records, with arrays; otherwise for `sub`.
     pub arrays: bool,
     run: RawFunction,
+    data: Data,
     host: &'static Host,
 }
 
@@ -94,6 +150,10 @@ pub struct Call<'a> {
     pub token: [u64; 2],
     /// Set by the function: the call completes later.
     pub later: bool,
+    /// DESC.
+    pub description: &'a [u8],
+    /// Other fields of the record.
+    pub fields: Fields,
     /// The alarm to raise (status, severity), in EPICS' numbers.
     pub alarm: (u16, u16),
 }
@@ -181,8 +241,8 @@ impl fmt::Display for FunctionFault {
     }
 }
 
-const REMEDY: &str = "expected a plug-in written against tahti.h (TAHTI_PLUGIN). Libraries of C EPICS take its record \
-    structures, which are not those of tahti: write the functions anew";
+const REMEDY: &str = "expected a plug-in: compiled with the headers of `tahti ioc --headers DIR`, or written against \
+    tahti.h. Libraries built for C EPICS need its libraries: compile the sources of their functions again";
 
 /// Loads a plug-in and returns the functions that it adds. `tahti_host.done` calls `done` from any thread. `done`
 /// returns whether it accepted the token.
@@ -217,7 +277,8 @@ fn loaded(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) 
     // SAFETY: as above; TAHTI_PLUGIN declares both.
     let start = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Host) -> c_int>(start) };
     let plugin: Context = Box::leak(Box::new(Plugin { done: Box::new(done), adding: Mutex::default() }));
-    let host = Host { size: size_of::<Host>() as u32, version: VERSION, context: plugin, add, done: done_from_c };
+    let host =
+        Host { size: size_of::<Host>() as u32, version: VERSION, context: plugin, add, done: done_from_c, add_with };
     let host: &'static Host = Box::leak(Box::new(host));
     // SAFETY: the table lives as long as the process.
     let result = unsafe { start(host) };
@@ -232,7 +293,20 @@ fn loaded(path: &Path, done: impl Fn([u64; 2]) -> bool + Send + Sync + 'static) 
     if functions.is_empty() {
         return Err(PluginFault::Empty);
     }
-    Ok(functions.into_iter().map(|(name, arrays, run)| CFunction { name, arrays, run, host }).collect())
+    Ok(functions.into_iter().map(|(name, arrays, run, data)| CFunction { name, arrays, run, data, host }).collect())
+}
+
+/// Prepares a process that only runs a plug-in: it is killed when the thread that started it ends, and text that the
+/// plug-in prints goes to standard error.
+///
+/// # Errors
+/// The kernel's.
+pub fn isolate() -> std::io::Result<()> {
+    // SAFETY: integers only.
+    let killed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    // SAFETY: integers only; both descriptors stay open as long as the process.
+    let printed = unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
+    if killed < 0 || printed < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
@@ -253,12 +327,23 @@ fn last_error() -> String {
 }
 
 unsafe extern "C" fn add(host: *const Host, name: *const c_char, kind: u32, function: Option<RawFunction>) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { add_with(host, name, kind, function, std::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn add_with(
+    host: *const Host,
+    name: *const c_char,
+    kind: u32,
+    function: Option<RawFunction>,
+    data: *mut c_void,
+) -> c_int {
     // SAFETY: NULL, or the table passed to the plug-in, which is never freed.
     let Some(host) = (unsafe { host.as_ref() }) else { return -1 };
     let Ok(mut adding) = host.context.adding.lock() else { return -1 };
     // SAFETY: NULL, or a zero-terminated string by the plug-in's contract.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
-    match adding.add(name, kind, function) {
+    match adding.add(name, kind, function, Data(data)) {
         Ok(()) => 0,
         Err(why) => {
             adding.refused.get_or_insert(why);
@@ -268,7 +353,13 @@ unsafe extern "C" fn add(host: *const Host, name: *const c_char, kind: u32, func
 }
 
 impl Adding {
-    fn add(&mut self, name: Option<String>, kind: u32, function: Option<RawFunction>) -> Result<(), FunctionFault> {
+    fn add(
+        &mut self,
+        name: Option<String>,
+        kind: u32,
+        function: Option<RawFunction>,
+        data: Data,
+    ) -> Result<(), FunctionFault> {
         let name = name.ok_or(FunctionFault::NoName)?;
         // Capacity of SNAM.
         if name.is_empty() || name.len() > 39 {
@@ -276,14 +367,14 @@ impl Adding {
         }
         let Some(function) = function else { return Err(FunctionFault::Null(name)) };
         let arrays = match kind {
-            1 => false,
-            2 => true,
+            KIND_SUB => false,
+            KIND_ASUB => true,
             other => return Err(FunctionFault::Kind(name, other)),
         };
-        if self.functions.iter().any(|(known, ..)| *known == name) {
+        if self.functions.iter().any(|(known, for_arrays, ..)| *known == name && *for_arrays == arrays) {
             return Err(FunctionFault::Twice(name));
         }
-        self.functions.push((name, arrays, function));
+        self.functions.push((name, arrays, function, data));
         Ok(())
     }
 }
@@ -314,16 +405,18 @@ impl CFunction {
         self.call(call, inputs.each_mut().map(of), &mut outputs)
     }
 
-    /// Calls a function of `aSub` records with A to U, and VALA to VALU with their capacities in elements. Allocates
-    /// only if an array never had its capacity.
+    /// Calls a function of `aSub` records with A to U, and VALA to VALU, with their capacities in elements. Allocates
+    /// only if an output never had its capacity.
     pub fn call_arrays(
         &self,
         call: &mut Call<'_>,
         inputs: &mut [Array; ARGUMENTS],
         outputs: &mut [Array; ARGUMENTS],
+        capacity: &[u32; ARGUMENTS],
         room: &[u32; ARGUMENTS],
     ) -> i32 {
-        let given = inputs.each_mut().map(|array| argument(array, array.len() as u32));
+        let mut given = inputs.each_mut().map(|array| argument(array, array.len() as u32));
+        given.iter_mut().zip(capacity).for_each(|(one, capacity)| one.room = one.room.max(*capacity));
         let mut taken = [NOTHING; ARGUMENTS];
         for (to, (array, room)) in taken.iter_mut().zip(outputs.iter_mut().zip(room)) {
             let count = array.len().min(*room as usize) as u32;
@@ -348,6 +441,9 @@ impl CFunction {
         let mut name = [0u8; NAME_MAX];
         let len = call.record.len().min(NAME_MAX - 1);
         name[..len].copy_from_slice(&call.record.as_bytes()[..len]);
+        let mut description = [0u8; DESCRIPTION_MAX];
+        let len = call.description.len().min(DESCRIPTION_MAX - 1);
+        description[..len].copy_from_slice(&call.description[..len]);
         let mut raw = RawCall {
             size: size_of::<RawCall>() as u32,
             resumed: call.resumed.into(),
@@ -360,12 +456,17 @@ impl CFunction {
             severity: 0,
             inputs,
             outputs: *outputs,
+            data: self.data.0,
+            kind: if self.arrays { KIND_ASUB } else { KIND_SUB },
+            description: description.as_ptr().cast(),
+            fields: call.fields,
         };
         // SAFETY: all pointers are valid for the call, and arguments have as many elements as they declare.
         let result = unsafe { (self.run)(&raw mut raw) };
         *outputs = raw.outputs;
         call.later = raw.later != 0;
         call.alarm = (raw.status, raw.severity);
+        call.fields = raw.fields;
         result
     }
 }

@@ -63,6 +63,7 @@ pub use calc::CalcError;
 pub use model::id::RecId;
 pub use model::pva_link::{PvaLink, PvaProcess};
 pub use model::schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
+pub use report::c_headers::c_headers;
 pub use report::links::{LinkChannel, LinkInfo};
 pub use run::callback::QueueInfo;
 pub use run::channel::{Channel, FieldInfo, Processing};
@@ -71,7 +72,7 @@ pub use run::device::support::{Answers, AttachError, Attached, Attaching, Direct
 pub use run::engine::{Counters, Db, Notice, Now};
 pub use run::events::{Event, Posted, QueueId, SubId};
 pub use run::filter::Filters;
-pub use run::function::{ARGUMENTS, ASubCall, Call, Function, SubCall, Token};
+pub use run::function::{ARGUMENTS, ASubCall, Call, Function, RecordFields, SubCall, Token};
 pub use run::link::remote::{RemoteId, RemoteRequest, RemoteUpdate};
 pub use run::notify::{Completed, NotifyState};
 pub use run::scan::{DeviceSample, Scan, Signal, SourceId};

@@ -463,6 +463,46 @@ fn a_function_may_end_later_and_puts_with_completion_wait_for_it() {
 }
 
 #[test]
+fn a_function_reads_fields_of_its_record_and_changes_some() {
+    let mut db = Db::new();
+    let initial = Arc::new(Mutex::new(Vec::new()));
+    let seen = initial.clone();
+    db.register_function(
+        "f",
+        Function::Sub(Arc::new(move |sub| {
+            let fields = &mut sub.call.fields;
+            assert_eq!((fields.description, fields.trace, fields.precision), (&b"text"[..], 1, 3));
+            seen.lock().unwrap().push(sub.call.initial);
+            fields.bad_return = 1;
+            fields.time = Stamp { secs: 7, nanos: 8 };
+            -1
+        })),
+    );
+    // One name may belong to a function of each kind.
+    db.register_function(
+        "f",
+        Function::ASub(Arc::new(|sub| {
+            assert_eq!((sub.call.fields.value, sub.capacity[0], sub.room[0]), (0, 3, 1));
+            sub.call.fields.time = Stamp { secs: 7, nanos: 8 };
+            5
+        })),
+    );
+    let text = "record(sub, \"s\") { field(INAM, \"f\") field(SNAM, \"f\") field(DESC, \"text\") field(TPRO, 1) field(PREC, 3) field(TSE, -2) }
+        record(aSub, \"as\") { field(SNAM, \"f\") field(NOA, 3) }";
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(1));
+    put(&mut db, "s.PROC", 1i16);
+    put(&mut db, "as.PROC", 1i16);
+    let of = |db: &mut Db, name| channel(db, name).record;
+    let (s, array) = (of(&mut db, "s"), of(&mut db, "as"));
+    assert_eq!(db.alarm(s), Alarm { status: Status::Soft, severity: Severity::Minor });
+    assert_eq!(db.stamp(s).0, Stamp { secs: 7, nanos: 8 });
+    assert_ne!(db.stamp(array).0, Stamp { secs: 7, nanos: 8 });
+    assert_eq!(get(&mut db, "as"), Value::from(5i32));
+    assert_eq!(*initial.lock().unwrap(), [true, false]);
+}
+
+#[test]
 fn sub_and_asub_records_call_registered_functions() {
     let mut db = Db::new();
     db.register_function(

@@ -6,7 +6,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, Records};
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::function::{ARGUMENTS, ASubCall, Call, Function};
+use crate::run::function::{ARGUMENTS, ASubCall, Call, Function, RecordFields, Turn};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Status};
 
@@ -78,7 +78,7 @@ impl RecordType for ASub {
                 let name = r.inam.bytes().to_vec();
                 return db.no_function(rec, "INAM", &name);
             }
-            call(db, rec, body, number, false);
+            call(db, rec, body, number, Turn::Initial);
             db.records[body].waiting = 0;
         }
         if db.records[body].lflg == 0 && find(db, rec, body).is_err() {
@@ -102,11 +102,13 @@ impl RecordType for ASub {
                 db.records[rec].raise(Status::BadSub, 3);
                 BAD_SUB
             } else {
-                let (number, brsv) = (r.function, r.brsv);
-                let Some(result) = call(db, rec, body, number, resumed) else { return ProcessResult::Pending };
-                let common = &mut db.records[rec];
+                let number = r.function;
+                let Some(result) = call(db, rec, body, number, Turn::of(resumed)) else {
+                    return ProcessResult::Pending;
+                };
+                let (common, r) = db.records.both(rec, body);
                 if result < 0 {
-                    common.raise(Status::Soft, brsv);
+                    common.raise(Status::Soft, r.brsv);
                 } else {
                     common.udf = 0;
                 }
@@ -195,16 +197,17 @@ fn find(db: &mut Db, rec: RecId, body: Body<ASub>) -> Result<(), PutError> {
 
 /// Calls a function of the record. Returns its result, or `None` if the call ends later. Converts the outputs to the record's
 /// types and truncates them to its array sizes.
-fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -> Option<i32> {
+fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, turn: Turn) -> Option<i32> {
     let token = db.next_call(rec);
     let Records { names, common, bodies, .. } = &mut db.records;
     let (name, r) = (names.text(common[rec].name), &mut bodies[body]);
     let Some(Function::ASub(function)) = db.functions.get(number) else { return Some(-1) };
-    let call = Call::new(name, &mut r.user, resumed, token);
-    let mut sub = ASubCall { call, inputs: &mut r.a, outputs: &mut r.vala, room: &r.nov };
+    let fields = RecordFields::of(&common[rec], r.val, r.brsv, r.prec);
+    let call = Call::new(name, fields, &mut r.user, turn, token);
+    let mut sub = ASubCall { call, inputs: &mut r.a, outputs: &mut r.vala, capacity: &r.no, room: &r.nov };
     let result = function(&mut sub);
-    let (alarm, waiting) = sub.call.end();
-    r.waiting = waiting;
+    let end = sub.call.end();
+    (r.waiting, r.brsv) = (end.waiting, end.bad_return);
     let mut fits = true;
     for at in 0..ARGUMENTS {
         let (kind, max) = (kind_of(r.ftv[at]), r.nov[at] as usize);
@@ -224,10 +227,10 @@ fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, resumed: bool) -
         r.a[at].truncate(max);
         r.ne[at] = r.a[at].len() as u32;
     }
-    if waiting != 0 {
+    if end.waiting != 0 {
         return None;
     }
-    db.records[rec].raise(alarm.status, alarm.severity as u16);
+    end.store(&mut db.records[rec]);
     Some(if fits { result } else { result.min(-1) })
 }
 

@@ -6,7 +6,7 @@ use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, Records, check_limits, number_properties};
 use crate::run::engine::{Db, ProcessResult};
-use crate::run::function::{ARGUMENTS, Call, Function, SubCall};
+use crate::run::function::{ARGUMENTS, Call, Function, RecordFields, SubCall, Turn};
 use crate::text::error::PutError;
 use base::{FieldType, Status};
 
@@ -51,7 +51,7 @@ impl RecordType for Sub {
                 let name = r.inam.bytes().to_vec();
                 return db.no_function(rec, "INAM", &name);
             }
-            call(db, rec, body, number, false);
+            call(db, rec, body, number, Turn::Initial);
             db.records[body].waiting = 0;
         }
         if find(db, rec, body).is_err() || db.records[rec].pact != 0 {
@@ -69,7 +69,9 @@ impl RecordType for Sub {
             if number == 0 {
                 db.records[rec].raise(Status::BadSub, 3);
             } else {
-                let Some(result) = call(db, rec, body, number, resumed) else { return ProcessResult::Pending };
+                let Some(result) = call(db, rec, body, number, Turn::of(resumed)) else {
+                    return ProcessResult::Pending;
+                };
                 failed = result < 0;
                 let (common, r) = db.records.both(rec, body);
                 if failed {
@@ -130,19 +132,20 @@ fn find(db: &mut Db, rec: RecId, body: Body<Sub>) -> Result<(), PutError> {
 }
 
 /// Calls a function of the record. Returns its result, or `None` if the call ends later.
-fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, resumed: bool) -> Option<i32> {
+fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, turn: Turn) -> Option<i32> {
     let token = db.next_call(rec);
     let Records { names, common, bodies, .. } = &mut db.records;
     let (name, r) = (names.text(common[rec].name), &mut bodies[body]);
     let Some(Function::Sub(function)) = db.functions.get(number) else { return Some(-1) };
-    let call = Call::new(name, &mut r.user, resumed, token);
+    let fields = RecordFields::of(&common[rec], 0, r.brsv, r.prec);
+    let call = Call::new(name, fields, &mut r.user, turn, token);
     let mut sub = SubCall { call, inputs: &mut r.a, val: &mut r.val };
     let result = function(&mut sub);
-    let (alarm, waiting) = sub.call.end();
-    r.waiting = waiting;
-    if waiting != 0 {
+    let end = sub.call.end();
+    (r.waiting, r.brsv) = (end.waiting, end.bad_return);
+    if end.waiting != 0 {
         return None;
     }
-    db.records[rec].raise(alarm.status, alarm.severity as u16);
+    end.store(&mut db.records[rec]);
     Some(result)
 }

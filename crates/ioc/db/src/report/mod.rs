@@ -1,4 +1,5 @@
 //! Data for operator reports.
 
+pub(crate) mod c_headers;
 pub(crate) mod json;
 pub(crate) mod links;

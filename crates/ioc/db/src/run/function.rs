@@ -1,9 +1,10 @@
 //! Functions called by `sub` and `aSub` records, by name.
 
 use crate::model::id::RecId;
+use crate::rec::common::Common;
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
-use base::{Alarm, Array};
+use base::{Alarm, Array, Severity, Stamp, Status};
 use std::sync::Arc;
 
 /// Number of inputs and outputs of these records: A to U.
@@ -34,14 +35,66 @@ impl Token {
     }
 }
 
+/// Fields of a record that its function may read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordFields<'a> {
+    /// DESC.
+    pub description: &'a [u8],
+    /// TIME. A change is stored if TSE is -2: the function sets the time stamp.
+    pub time: Stamp,
+    /// VAL of an aSub record; 0 for a sub record.
+    pub value: i32,
+    /// STAT and SEVR.
+    pub alarm: Alarm,
+    /// NSTA and NSEV, the alarm raised so far in this processing.
+    pub new_alarm: Alarm,
+    /// BRSV, the severity after a negative result. A change is stored.
+    pub bad_return: u16,
+    /// PRIO.
+    pub priority: u16,
+    /// PREC.
+    pub precision: i16,
+    /// TSE.
+    pub time_event: i16,
+    /// TPRO.
+    pub trace: u8,
+    /// UDF.
+    pub undefined: u8,
+}
+
+impl<'a> RecordFields<'a> {
+    pub(crate) fn of(common: &'a Common, value: i32, bad_return: u16, precision: i16) -> Self {
+        Self {
+            description: common.desc.bytes(),
+            time: common.time,
+            value,
+            alarm: common.alarm(),
+            new_alarm: Alarm {
+                status: Status::from_index(common.nsta).unwrap_or_default(),
+                severity: Severity::from_index(common.nsev),
+            },
+            bad_return,
+            priority: common.prio,
+            precision,
+            time_event: common.tse,
+            trace: common.tpro,
+            undefined: common.udf,
+        }
+    }
+}
+
 /// Arguments common to functions of both record types.
 pub struct Call<'a> {
     /// Name of the record.
     pub record: &'a str,
+    /// Other fields of the record.
+    pub fields: RecordFields<'a>,
     /// A number that the function may keep per record; initially 0.
     pub user: &'a mut u64,
     /// Whether this is the second half of a call that was continued [`later`](Self::later).
     pub resumed: bool,
+    /// Whether this is the call of the function in INAM, when the record starts.
+    pub initial: bool,
     /// Alarm to raise, in addition to that of the result.
     pub alarm: Alarm,
     token: Token,
@@ -49,13 +102,25 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) const fn new(record: &'a str, user: &'a mut u64, resumed: bool, token: Token) -> Self {
-        Self { record, user, resumed, alarm: Alarm::NONE, token, later: false }
+    pub(crate) const fn new(
+        record: &'a str,
+        fields: RecordFields<'a>,
+        user: &'a mut u64,
+        turn: Turn,
+        token: Token,
+    ) -> Self {
+        let (resumed, initial) = (matches!(turn, Turn::Resumed), matches!(turn, Turn::Initial));
+        Self { record, fields, user, resumed, initial, alarm: Alarm::NONE, token, later: false }
     }
 
-    /// The alarm to raise, and the serial number of the call to wait for; 0 if the call has ended.
-    pub(crate) const fn end(self) -> (Alarm, u64) {
-        (self.alarm, if self.later { self.token.serial } else { 0 })
+    /// Result of the call, apart from the arguments.
+    pub(crate) const fn end(self) -> CallEnd {
+        CallEnd {
+            alarm: self.alarm,
+            waiting: if self.later { self.token.serial } else { 0 },
+            bad_return: self.fields.bad_return,
+            time: self.fields.time,
+        }
     }
 
     /// Defers the end of the call. The record stays active (PACT) and the result of this call is ignored. After
@@ -70,6 +135,44 @@ impl<'a> Call<'a> {
     #[must_use]
     pub const fn token(&self) -> Token {
         self.token
+    }
+}
+
+/// Reason of a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Turn {
+    /// The record starts: INAM.
+    Initial,
+    /// The record is processed.
+    Process,
+    /// The second half of a call that ends later.
+    Resumed,
+}
+
+impl Turn {
+    pub(crate) const fn of(resumed: bool) -> Self {
+        if resumed { Self::Resumed } else { Self::Process }
+    }
+}
+
+/// Result of a call, apart from the arguments.
+pub(crate) struct CallEnd {
+    /// The alarm to raise.
+    pub(crate) alarm: Alarm,
+    /// Serial number of the call to wait for; 0 if the call has ended.
+    pub(crate) waiting: u64,
+    /// BRSV.
+    pub(crate) bad_return: u16,
+    time: Stamp,
+}
+
+impl CallEnd {
+    /// Raises the alarm of a call that has ended, and stores the time stamp of a function that sets it.
+    pub(crate) fn store(&self, common: &mut Common) {
+        common.raise(self.alarm.status, self.alarm.severity as u16);
+        if common.tse == -2 {
+            common.time = self.time;
+        }
     }
 }
 
@@ -92,6 +195,8 @@ pub struct ASubCall<'a> {
     /// VALA to VALU. Their lengths become NEVA to NEVU. The record determines types (FTVA to FTVU) and capacities (NOVA to
     /// NOVU): longer arrays are truncated and other types are converted.
     pub outputs: &'a mut [Array; ARGUMENTS],
+    /// NOA to NOU.
+    pub capacity: &'a [u32; ARGUMENTS],
     /// NOVA to NOVU.
     pub room: &'a [u32; ARGUMENTS],
 }
@@ -105,6 +210,13 @@ pub enum Function {
     Sub(Arc<dyn Fn(&mut SubCall<'_>) -> i32 + Send + Sync>),
     /// For `aSub` records.
     ASub(Arc<dyn Fn(&mut ASubCall<'_>) -> i32 + Send + Sync>),
+}
+
+impl Function {
+    /// Whether it is for `aSub` records.
+    const fn takes_arrays(&self) -> bool {
+        matches!(self, Self::ASub(_))
+    }
 }
 
 /// All functions by name. A record stores the number of its function, plus one.
@@ -121,32 +233,34 @@ impl Functions {
         self.functions.get((number as usize).checked_sub(1)?)
     }
 
-    fn find(&self, name: &[u8]) -> Option<(u32, &Function)> {
-        let at = self.names.iter().position(|known| known.as_bytes() == name)?;
-        Some((at as u32 + 1, &self.functions[at]))
+    /// Number of a function; 0 if it does not exist.
+    fn find(&self, name: &[u8], arrays: bool) -> u32 {
+        let mut all = self.names.iter().zip(&self.functions);
+        let found = all.position(|(known, function)| known.as_bytes() == name && function.takes_arrays() == arrays);
+        found.map_or(0, |at| at as u32 + 1)
     }
 
     /// Number of a function for `sub` records; 0 if it does not exist.
     pub(crate) fn sub(&self, name: &[u8]) -> u32 {
-        self.find(name).filter(|(_, function)| matches!(function, Function::Sub(_))).map_or(0, |(number, _)| number)
+        self.find(name, false)
     }
 
     /// Number of a function for `aSub` records; 0 if it does not exist.
     pub(crate) fn a_sub(&self, name: &[u8]) -> u32 {
-        self.find(name).filter(|(_, function)| matches!(function, Function::ASub(_))).map_or(0, |(number, _)| number)
+        self.find(name, true)
     }
 }
 
 impl Db {
-    /// Registers a function for `sub` or `aSub` records. It replaces an existing function of the same name from the next call
-    /// on.
+    /// Registers a function for `sub` or `aSub` records. It replaces an existing function of the same name and kind from the
+    /// next call on.
     pub fn register_function(&mut self, name: &str, function: Function) {
-        match self.functions.names.iter().position(|known| known == name) {
-            Some(at) => self.functions.functions[at] = function,
-            None => {
+        match self.functions.find(name.as_bytes(), function.takes_arrays()) {
+            0 => {
                 self.functions.names.push(name.to_owned());
                 self.functions.functions.push(function);
             }
+            number => self.functions.functions[number as usize - 1] = function,
         }
     }
 
@@ -177,7 +291,7 @@ impl Db {
             .names
             .iter()
             .zip(&self.functions.functions)
-            .map(|(name, function)| (name.as_str(), if matches!(function, Function::Sub(_)) { "sub" } else { "aSub" }))
+            .map(|(name, function)| (name.as_str(), if function.takes_arrays() { "aSub" } else { "sub" }))
     }
 
     /// Reports that a record's function is not registered.

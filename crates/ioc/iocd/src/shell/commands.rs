@@ -156,9 +156,15 @@ const COMMANDS: &[Command] = &[
         })?;
         said(shell, &text.map_err(Failed)?)
     }),
-    command!("dlload", "file", "loads a plug-in with functions of sub and aSub records", |shell, args| {
-        shell.load_plugin(needed(args, "dlload file.so")?).map(|()| None)
-    }),
+    command!(
+        "dlload",
+        "file [inside | seconds]",
+        "loads a plug-in with functions of sub and aSub records: into a separate process with this limit of a call, or the IOC",
+        |shell, args| {
+            let place = arg(args, 1).parse().map_err(|error| Failed(format!("dlload: {error}")))?;
+            shell.load_plugin(needed(args, "dlload file.so [inside | seconds]")?, place).map(|()| None)
+        }
+    ),
     command!("echo", "text", "prints, with C's escapes", |shell, args| {
         said(shell, &base::raw::decode(&db::unescape(&args.join(" "))))
     }),

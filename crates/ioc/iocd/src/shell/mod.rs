@@ -208,10 +208,10 @@ impl Shell {
     ///
     /// # Errors
     /// If the plug-in cannot be loaded, or is not of this version.
-    pub fn load_plugin(&mut self, path: &str) -> Result<(), Failed> {
+    pub fn load_plugin(&mut self, path: &str, place: plugins::Place) -> Result<(), Failed> {
         // With a path without a folder, the loader would search the system's folders.
         let found = fs::canonicalize(path).map_err(|error| Failed(format!("{path}: {error}")))?;
-        for (name, function) in plugins::load(&found, self.ioc.clone())? {
+        for (name, function) in plugins::load(&found, place, self.ioc.clone()).map_err(Failed)? {
             self.register_function(&name, function)?;
         }
         Ok(())

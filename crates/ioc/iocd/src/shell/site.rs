@@ -15,6 +15,9 @@ const DEPTH_MAX: usize = 32;
 /// Maximum number of files.
 const FILES_MAX: usize = 200_000;
 
+/// What to do with functions in C.
+const COMPILE: &str = "compile its source: tahti ioc --headers DIR, then cc -shared -fPIC -I DIR -o NAME.so NAME.c, then dlload NAME.so";
+
 /// Interpreters of scripts other than IOC scripts.
 const OTHERS: [&str; 4] = ["sh", "python", "python3", "perl"];
 
@@ -265,7 +268,8 @@ impl Survey {
             self.count(record.record_type, device.as_ref().map_or(Fate::Works, |(_, fate)| *fate));
             if let Some((name, fate)) = device {
                 let known = self.device_types.entry(name.clone());
-                let one = known.or_insert(Use { fate, count: 0, files: 0, why: "" });
+                let why = if record.has_function { COMPILE } else { "" };
+                let one = known.or_insert(Use { fate, count: 0, files: 0, why });
                 one.count += 1;
                 // The same DTYP may be supported for another record type.
                 one.fate = one.fate.min(fate);

@@ -18,10 +18,10 @@ const OWN: [Key; 10] = [
     key(
         "load",
         r#"[{ file = "ring.db", macros = "P=SR:" }]"#,
-        "list of tables with `file` and `macros`",
+        "list of tables with `file`, `macros` and `inside`",
         "none",
         "Databases (`.db`), templates (`.substitutions`), definitions (`.dbd`) and plug-ins with functions (`.so`), in \
-         load order, relative to `dir`.",
+         load order, relative to `dir`. A plug-in has its own process, or runs in the IOC with `inside = true`.",
     ),
     key("access", r#""site.acf""#, "file", "all clients may read and write", "Access security file."),
     key(
@@ -99,6 +99,7 @@ pub(super) const LOAD: Table = Table {
     keys: &[
         key("file", r#""ring.db""#, "file", "", "A `.db`, `.template`, `.substitutions`, `.dbd` or `.so` file."),
         key("macros", r#""P=SR:""#, "`NAME=VALUE,…`", "none", "Values of its macros."),
+        key("inside", "true", "true or false", "`false`", "Run the functions of a `.so` file in the IOC."),
     ],
 };
 
@@ -226,6 +227,7 @@ fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
         let option = match file.rsplit('.').next() {
             Some("dbd") => "-D",
             Some("db" | "template" | "vdb" | "substitutions" | "subs") => "-d",
+            Some("so") if load.flag("inside", found).unwrap_or(false) => "--plugin-inside",
             Some("so") => "--plugin",
             _ => {
                 let message = format!("`file` cannot be {:?}", clipped(file));

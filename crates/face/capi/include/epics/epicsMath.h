@@ -1,0 +1,7 @@
+/* Numbers that are not finite. */
+#ifndef TAHTI_EPICS_MATH_H
+#define TAHTI_EPICS_MATH_H
+#include <math.h>
+#define epicsNAN ((double)NAN)
+#define epicsINF ((double)INFINITY)
+#endif
