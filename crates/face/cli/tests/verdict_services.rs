@@ -112,7 +112,7 @@ fn an_ioc_whose_loop_hangs_while_its_process_lives_fails_the_plant() {
     assert!(built.status.success(), "{}", text(&built));
     fs::write(bench.dir.join("t.db"), "record(sub, \"V:S\") { field(SCAN, \".1 second\") field(SNAM, \"hangs\") }")
         .unwrap();
-    fs::write(bench.dir.join("st.cmd"), "dlload ./hangs.so\ndbLoadRecords t.db\niocInit\n").unwrap();
+    fs::write(bench.dir.join("st.cmd"), "dlload ./hangs.so inside\ndbLoadRecords t.db\niocInit\n").unwrap();
     bench.ok(&["up", ".", "--detach"]);
     bench.until_row("ioc", "serves", "kept");
     fs::write(bench.dir.join("hang"), "").unwrap();
