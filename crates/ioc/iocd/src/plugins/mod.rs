@@ -7,6 +7,7 @@ mod wire;
 pub use child::run;
 
 use crate::engine::Mailbox;
+use crate::shell::Failed;
 use base::{Alarm, Severity, Stamp, Status};
 use db::{ASubCall, Call, Db, Function, RecordFields, SubCall, Token};
 use separate::Separate;
@@ -61,15 +62,15 @@ impl FromStr for Place {
 ///
 /// # Errors
 /// If the file cannot be loaded, or is not a plug-in of this version.
-pub fn load(path: &Path, place: Place, mailbox: Arc<OnceLock<Mailbox>>) -> Result<Vec<(String, Function)>, String> {
+pub fn load(path: &Path, place: Place, mailbox: Arc<OnceLock<Mailbox>>) -> Result<Vec<(String, Function)>, Failed> {
     let done = move |words| mailbox.get().is_some_and(|mailbox| mailbox.finish_or_refuse(Token::from_words(words)));
     match place {
         Place::Inside => {
-            let functions = plugin::load(path, done).map_err(|error| error.to_string())?;
+            let functions = plugin::load(path, done).map_err(|error| Failed(error.to_string()))?;
             Ok(functions.into_iter().map(|function| (function.name.clone(), function_of(function))).collect())
         }
         Place::Separate(limit) => {
-            let (plugin, functions) = Separate::start(path, limit, done)?;
+            let (plugin, functions) = Separate::start(path, limit, done).map_err(Failed)?;
             let numbered = functions.into_iter().zip(0..);
             Ok(numbered.map(|((name, arrays), number)| (name, separate_function(&plugin, number, arrays))).collect())
         }

@@ -16,7 +16,8 @@ const DEPTH_MAX: usize = 32;
 const FILES_MAX: usize = 200_000;
 
 /// What to do with functions in C.
-const COMPILE: &str = "compile its source: tahti ioc --headers DIR, then cc -shared -fPIC -I DIR -o NAME.so NAME.c, then dlload NAME.so";
+const COMPILE: &str =
+    "compile its source: tahti ioc --headers DIR, then cc -shared -fPIC -I DIR -o NAME.so NAME.c, then dlload NAME.so";
 
 /// Interpreters of scripts other than IOC scripts.
 const OTHERS: [&str; 4] = ["sh", "python", "python3", "perl"];
