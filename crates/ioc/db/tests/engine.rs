@@ -487,7 +487,7 @@ fn a_function_reads_fields_of_its_record_and_changes_some() {
             5
         })),
     );
-    let text = "record(sub, \"s\") { field(INAM, \"f\") field(SNAM, \"f\") field(DESC, \"text\") field(TPRO, 1) field(PREC, 3) field(TSE, -2) }
+    let text = "record(sub, \"s\") { field(INAM, \"f\") field(SNAM, \"f\") field(DESC, \"text\") field(TPRO, 1) field(PREC, 3) field(TSE, -2) field(UDFS, NO_ALARM) }
         record(aSub, \"as\") { field(SNAM, \"f\") field(NOA, 3) }";
     db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
     db.init(now(1));
