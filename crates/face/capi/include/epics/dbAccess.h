@@ -8,6 +8,7 @@
 #include "epicsTime.h"
 #include "link.h"
 #include "recGbl.h"
+#include "recSup.h"
 
 typedef struct dbAddr {
     struct dbCommon *precord;
@@ -33,9 +34,8 @@ typedef struct tahti_io_scan *IOSCANPVT;
 #define TAHTI_LINKS "tahti: a function has no access to other records. Read them with INPA to INPU, write them with OUTA to OUTU"
 
 TAHTI_BEGIN
-/* The structure is the function's alone. */
-TAHTI_UNUSED static inline void dbScanLock(void *record) { (void)record; }
-TAHTI_UNUSED static inline void dbScanUnlock(void *record) { (void)record; }
+TAHTI_UNUSED static inline void dbScanLock(void *record) { epicsMutexLock(((struct dbCommon *)record)->rset->lock); }
+TAHTI_UNUSED static inline void dbScanUnlock(void *record) { epicsMutexUnlock(((struct dbCommon *)record)->rset->lock); }
 /* The record posts its values after the call. */
 TAHTI_UNUSED static inline int db_post_events(void *record, void *field, unsigned mask) {
     (void)record;
@@ -43,10 +43,14 @@ TAHTI_UNUSED static inline int db_post_events(void *record, void *field, unsigne
     (void)mask;
     return 0;
 }
-/* Ends a call that ends later: see recSup.h. */
+/* Ends a call that ends later: see recSup.h. Waits for a call that is running, which may set PACT at its end. */
 TAHTI_UNUSED static inline long dbProcess(void *record) {
     struct dbCommon *common = (struct dbCommon *)record;
-    return common->pact ? common->rset->process(record) : -1;
+    long result;
+    dbScanLock(record);
+    result = common->pact ? common->rset->process(record) : -1;
+    dbScanUnlock(record);
+    return result;
 }
 TAHTI_UNUSED static inline int scanOnce(void *record) { return (int)dbProcess(record); }
 

@@ -101,6 +101,9 @@ TAHTI_SHARED struct tahti_site_record *tahti_site_open(const tahti_call *call) {
     site->host = call->host;
     site->support.number = 1;
     site->support.process = tahti_site_end;
+    site->support.lock = epicsMutexCreate();
+    if (!site->support.lock)
+        return NULL;
     site->record.common.rset = &site->support;
     strncpy(site->record.common.name, call->record, sizeof site->record.common.name - 1);
     if (call->kind != TAHTI_ASUB)
@@ -202,6 +205,7 @@ TAHTI_SHARED int tahti_site_call(tahti_call *call) {
         fprintf(stderr, "%s: no memory for the structure of function \"%s\"\n", call->record, function->name);
         return -1;
     }
+    epicsMutexLock(site->support.lock);
     site->token = call->token;
     tahti_site_in(site, call);
     /* Functions that are declared with the result int work, too. */
@@ -210,6 +214,7 @@ TAHTI_SHARED int tahti_site_call(tahti_call *call) {
     if (!call->later)
         site->record.common.pact = 0;
     tahti_site_out(site, call);
+    epicsMutexUnlock(site->support.lock);
     return result;
 }
 

@@ -89,6 +89,7 @@ static long slow(aSubRecord *prec) {
     if (!callback)
         prec->dpvt = callback = callocMustSucceed(1, sizeof *callback, "slow");
     callbackRequestProcessCallback(callback, priorityLow, prec);
+    epicsThreadSleep(0.02); /* its thread is earlier than PACT, and must wait for the end of this call */
     prec->pact = TRUE;
     return 0;
 }
