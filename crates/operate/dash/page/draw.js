@@ -13,15 +13,17 @@ export function svg(name, attributes, ...inside) {
   return made;
 }
 
-const spanWords = (seconds) => `last ${seconds / 60} min`;
+/** A time range in words. */
+export const spanWords = (seconds) => `last ${seconds / 60} min`;
 
-/** A sparkline. `draw(history, {from, to, wrong})` shows the values of the history. Its range is `from` to `to`, or wider if the values need it. */
+/** A sparkline. `draw(history, {from, to, wrong, span, end})` shows the values of the history. Its range is `from` to `to`, or wider if the values
+ *  need it. It shows the `span` seconds until `end`; by default, all that the history has. */
 export function sparkline(name, words = (value) => String(Number(value.toPrecision(3)))) {
   const line = svg("path", { class: "spark-line" }), area = svg("path", { class: "spark-area" });
   const whole = svg("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: nothing yet` }, area, line);
-  const draw = (history, { from = 0, to = 0, wrong = false } = {}) => {
+  const draw = (history, { from = 0, to = 0, wrong = false, span = history?.span(), end = history?.second } = {}) => {
     if (history?.second == null) return;
-    const span = history.span(), parts = history.parts(span, Math.min(PARTS, span));
+    const parts = history.parts(span, Math.min(PARTS, span), end);
     const known = parts.filter((value) => value != null);
     whole.classList.toggle("wrong", wrong);
     if (!known.length) return;

@@ -5,8 +5,9 @@
 export const KEPT = 900;
 /** Time ranges of a sparkline, in seconds. */
 const SPANS = [60, 120, 180, 300, 600, KEPT];
-/** A value is drawn for this many seconds, because messages do not arrive exactly once per second. */
-const BRIDGED = 3;
+/** A value is drawn for this many seconds, because messages do not arrive exactly once per second. The server counts what reaches the CPUs every 15 s
+ *  while no page is open. */
+const BRIDGED = 3, BRIDGED_CPUS = 16;
 
 /** Rows of the heat map: six per decade from 1 µs to 100 ms, and one at each end for the values beyond. */
 export const ROWS = 32;
@@ -24,7 +25,8 @@ export function edge(row) {
 
 /** The last 15 minutes of a figure, one value a second. */
 export class History {
-  constructor() {
+  constructor(bridged = BRIDGED) {
+    this.bridged = bridged;
     this.values = new Float64Array(KEPT).fill(NaN);
     this.first = this.second = null;
   }
@@ -47,17 +49,17 @@ export class History {
     return SPANS.find((span) => this.second - this.first < span) ?? KEPT;
   }
 
-  /** The maximum of each of `count` equal parts of the last `span` seconds, oldest first; null for a part without values. */
-  parts(span, count) {
+  /** The maximum of each of `count` equal parts of the `span` seconds until `end`, oldest first; null for a part without values. */
+  parts(span, count, end = this.second) {
     const parts = new Array(count).fill(null);
     if (this.second == null) return parts;
     let held = NaN, age = 0;
-    for (let at = this.second - span + 1; at <= this.second; at++) {
-      const value = at > this.second - KEPT ? this.values[((at % KEPT) + KEPT) % KEPT] : NaN;
+    for (let at = end - span + 1; at <= end; at++) {
+      const value = at > this.second - KEPT && at <= this.second ? this.values[((at % KEPT) + KEPT) % KEPT] : NaN;
       if (!Number.isNaN(value)) [held, age] = [value, 0];
-      else if (++age >= BRIDGED) held = NaN;
+      else if (++age >= this.bridged) held = NaN;
       if (Number.isNaN(held)) continue;
-      const part = Math.min(count - 1, Math.floor(((at - (this.second - span + 1)) * count) / span));
+      const part = Math.min(count - 1, Math.floor(((at - (end - span + 1)) * count) / span));
       parts[part] = Math.max(parts[part] ?? -Infinity, held);
     }
     return parts;
@@ -108,7 +110,7 @@ export const loops = new Map();
 
 /** The history of a figure, such as `missed` or `process/loop/cpu`. Names are in src/history.rs. */
 export function figure(name) {
-  if (!histories.has(name)) histories.set(name, new History());
+  if (!histories.has(name)) histories.set(name, new History(/^(cpu\/|intrusions$)/.test(name) ? BRIDGED_CPUS : BRIDGED));
   return histories.get(name);
 }
 

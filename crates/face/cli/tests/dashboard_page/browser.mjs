@@ -1,5 +1,6 @@
 // Shared by all tours: pages with separate cookies, and helpers that use the page by keyboard or check its accessibility.
 import assert from "node:assert/strict";
+import fs from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 
@@ -11,6 +12,9 @@ const { AxeBuilder } = require("@axe-core/playwright");
 export const plant = JSON.parse(process.argv[3]);
 export const patience = { timeout: 60_000 };
 const shots = process.env.SHOTS;
+/** A folder with files of the page, which are used in place of those of the dashboard. */
+const files = process.env.PAGE;
+const KINDS = { ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 
 export const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell", args: ["--no-sandbox"] });
 
@@ -23,9 +27,17 @@ export async function seen() {
   return (await Promise.all(each)).join("\n\n");
 }
 
+/** Answers with a file of the folder, or else as the dashboard does. */
+async function serve(route) {
+  const file = path.join(files, new URL(route.request().url()).pathname);
+  if (!fs.existsSync(file)) return route.fallback();
+  await route.fulfill({ contentType: KINDS[path.extname(file)], body: fs.readFileSync(file) });
+}
+
 /** Opens a page with separate cookies. Its errors fail the test. */
 export async function open(address, options = {}, prepare = async () => {}, panel = null) {
   const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
+  if (files) await context.route(/\.(js|css|svg)$/, serve);
   const page = await context.newPage();
   await prepare(page);
   const wrong = [];

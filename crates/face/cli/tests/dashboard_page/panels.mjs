@@ -30,7 +30,13 @@ async function looks() {
   const shield = page.getByRole("region", { name: "What reached each CPU" });
   // Without root, the kernel does not show it. The panel then says so.
   await shield.locator("tbody tr").first().or(page.getByText("what reaches the CPUs is not known")).first().waitFor({ state: "attached", ...patience });
-  if (process.getuid() === 0) assert.match(await shield.locator("tbody tr").first().textContent(), /^0housekeeping\d/);
+  if (process.getuid() === 0) {
+    assert.match(await shield.locator("tbody tr").first().textContent(), /^0housekeeping\d/);
+    await page.locator("[data-cpu='0'] .ticks span").first().waitFor(patience);
+    const times = await page.locator("[data-cpu]").evaluateAll((all) => all.map((cpu) => [...cpu.querySelectorAll(".ticks span")].map((tick) => tick.textContent)));
+    assert.ok(times.flat().every((time) => /^\d\d:\d\d(:\d\d)?$/.test(time)), `${times}`);
+    assert.ok(times.every((one) => one.join() === times[0].join()), `the lanes of all CPUs have one time axis: ${times}`);
+  }
 
   // The heat map of the last minutes, and the histogram since the start.
   await go(page, "latency");

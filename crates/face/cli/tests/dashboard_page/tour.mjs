@@ -1,4 +1,5 @@
-// Uses the page as people do: node tour.mjs TOUR PLANT, with NODE_MODULES; PLANT is JSON. With SHOTS=folder it saves pictures there.
+// Uses the page as people do: node tour.mjs TOUR PLANT, with NODE_MODULES; PLANT is JSON. With SHOTS=folder it saves pictures there; with
+// PAGE=folder it uses the files of the page in that folder.
 import { browser, seen } from "./browser.mjs";
 
 const tour = process.argv[2];

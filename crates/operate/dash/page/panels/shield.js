@@ -1,6 +1,6 @@
 // What reaches each CPU, counted over one second: a lane for each kind over the last 15 minutes, what remains on shielded CPUs, and drift.
 import { counted, el, renew, say, table, tr } from "../dom.js";
-import { cpuLanes } from "../shield/lanes.js";
+import { cpuLanes, timeRange } from "../shield/lanes.js";
 
 const HEADS = ["CPU", "belongs to", { text: "foreign tasks", number: true }, { text: "kernel threads", number: true },
   { text: "interrupts", number: true }, { text: "ticks", number: true }, { text: "softirqs", number: true }, { text: "IPIs", number: true }, "what reached it"];
@@ -16,10 +16,10 @@ function reached(cpu) {
 }
 
 function showLanes(cpus) {
-  const drawn = cpus.toSorted((one, other) => other.shielded - one.shielded).slice(0, LANES_MAX);
+  const drawn = cpus.toSorted((one, other) => other.shielded - one.shielded).slice(0, LANES_MAX), range = timeRange(drawn);
   for (const cpu of drawn) {
     if (!lanes.has(cpu.cpu)) lanes.set(cpu.cpu, cpuLanes(cpu.cpu));
-    lanes.get(cpu.cpu).draw(cpu);
+    lanes.get(cpu.cpu).draw(cpu, range);
   }
   for (const number of lanes.keys()) if (!drawn.some(({ cpu }) => cpu === number)) lanes.delete(number);
   renew(place, drawn.map(({ cpu }) => lanes.get(cpu).whole));
