@@ -171,8 +171,8 @@ function hello(what) {
 
 /** Fetches the history of the figures. Without it the page has the figures since its last connection. */
 async function recall() {
-  const answer = await fetch("history", { signal: AbortSignal.timeout(SILENT_MS) }).catch(() => null);
-  if (answer?.ok) restore(await answer.json());
+  const past = await fetch("history", { signal: AbortSignal.timeout(SILENT_MS) }).then((answer) => (answer.ok ? answer.json() : null)).catch(() => null);
+  if (past) restore(past);
 }
 
 function watch() {
