@@ -1,7 +1,7 @@
 // Settings, the message console, and the history of signals.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { accessible, early, go, open, patience, plant, press, setSignal, shot } from "./browser.mjs";
+import { accessible, early, go, open, patience, plant, press, setSignal, shot, tabTo } from "./browser.mjs";
 
 /** Saves settings, compares them after a change, and restores them. A viewer may compare, but not change anything. */
 async function remembers() {
@@ -101,14 +101,20 @@ async function converses() {
 /** A page shows archived samples of a signal from before the first sample that it received. */
 async function remembersSignals() {
   const told = [];
-  const listen = async (page) => page.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => { if (typeof payload === "string") told.push(JSON.parse(payload)); }));
+  let answered;
+  const listen = async (page) => page.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => {
+    if (typeof payload !== "string") return;
+    told.push(JSON.parse(payload));
+    if (told.at(-1).ok?.points || told.at(-1).error) answered();
+  }));
   const until = Date.now() + patience.timeout;
   for (;;) {
-    const { page, wrong, context } = await open(plant.viewer, {}, listen);
+    const answer = new Promise((done) => { answered = done; }), { page, wrong, context } = await open(plant.viewer, {}, listen);
     await go(page, "signals");
     await page.getByLabel("Name", { exact: true }).fill("X:COUNT");
     await page.keyboard.press("Enter");
     await page.locator(".u-over").first().waitFor(patience);
+    await answer;
     assert.deepEqual(wrong, []);
     await context.close();
     // Rows from the archive: time, minimum, maximum, mean.
@@ -160,4 +166,45 @@ async function looksBack() {
   await context.close();
 }
 
-export default [remembers, converses, remembersSignals, looksBack];
+/** Signals of several units and one with states in a common chart, chosen by keyboard; the elements of an array. The page keeps the choice. */
+async function compares() {
+  const { page, wrong, context } = await open(plant.viewer, {}, undefined, "signals");
+  const together = ["X:COUNT", "X:SET", "X:TEMP", "X:MODE"], choice = (name) => page.getByLabel(`common chart: ${name}`);
+  for (const name of [...together, "X:ARRAY"]) {
+    await page.getByLabel("Name", { exact: true }).fill(name);
+    await page.keyboard.press("Enter");
+    await page.locator(`tr[data-signal='${name}']`).getByText("connected", { exact: true }).waitFor(patience);
+  }
+  for (const name of together) {
+    await tabTo(page, choice(name));
+    await page.keyboard.press("Space");
+  }
+  const common = page.getByRole("group", { name: `Strip chart of ${together.join(", ")}; their values are in the table above` });
+  for (const text of [/^A X:COUNT minimum \d+ turns, maximum \d+ turns$/, /^B X:SET [\d.]+ A since /, /^C X:TEMP 53 since /, /^D X:MODE standby since /, /^scaled without an axis: without a unit$/]) {
+    await common.getByRole("listitem").filter({ hasText: text }).waitFor(patience);
+  }
+  assert.equal(await page.locator(".charts > .plot:not([hidden])").count(), 2, "what is in the common chart has no chart of its own");
+  await page.getByRole("group", { name: "Strip chart of X:ARRAY" }).getByText("elements 1 to 3 of 3: minimum 1 V, maximum 4 V").waitFor(patience);
+  await choice("X:ARRAY").waitFor({ state: "hidden", ...patience });
+  await page.getByRole("button", { name: "describe X:SET" }).click();
+  await common.locator("[data-about='X:SET']", { hasText: /unitsA/ }).waitFor(patience);
+  await accessible(page, "a common chart");
+  await shot(page, "common", page.locator("section[aria-labelledby=signals-title]"));
+  const saved = async (what) => {
+    const [file] = await Promise.all([page.waitForEvent("download", patience), page.getByRole("button", { name: `save what the ${what} shows` }).click()]);
+    return [file.suggestedFilename(), ...(await readFile(await file.path(), "utf8")).trim().split("\n")];
+  };
+  const [name, heads, first, second] = await saved("common chart");
+  assert.deepEqual([name, heads], ["signals.csv", ["time", ...together.flatMap((one) => ["least", "most", "last"].map((kind) => `${one} ${kind}`))].join(",")]);
+  assert.match(first, /^\d{4}-.*Z,(\d*,){3}[\d.]+,[\d.]+,[\d.]+,53,53,53,1,1,1$/, "the held values come first");
+  assert.match(second, /^\d{4}-.*Z,\d+,\d+,\d+,,,,,,,,,$/);
+  assert.deepEqual(await saved("chart of X:ARRAY"), ["X_ARRAY.csv", "element,value", "1,1", "2,4", "3,2.5"]);
+  await page.reload();
+  await common.waitFor(patience);
+  await choice("X:MODE").uncheck();
+  await page.getByRole("group", { name: "Strip chart of X:MODE; its value" }).waitFor(patience);
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+export default [remembers, converses, remembersSignals, looksBack, compares];

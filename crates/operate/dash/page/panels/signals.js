@@ -1,43 +1,57 @@
-// Signals over Channel Access: search, describe, set. Each has a live strip chart, which starts with archived samples if there is an archive.
+// Signals over Channel Access: search, describe, set. Each has a live strip chart, which starts with archived samples if there is an archive. A common chart
+// shows several signals.
 import { el, say, table, tr } from "../dom.js";
-import { controls, Strip } from "../strip.js";
+import { Chart } from "../signals/chart.js";
+import { controls, traces } from "../signals/time.js";
+import { Trace } from "../signals/trace.js";
 
 const SEVERITIES = ["", "MINOR", "MAJOR", "INVALID"], SIGNS = ["", "▲", "◆", "■"];
 const HEADS = ["signal", { text: "value", number: true }, "alarm", "state", "limits", "do"];
 const LIMITS = ["lolo", "low", "high", "hihi"];
 
-let tahti, list, outcome, names, search, none;
+let tahti, list, outcome, names, search, none, charts, common;
 let lastStream = 0;
 let isRestored = false;
 const watched = new Map();
 
 /** Adds a signal to the page. */
-function add(name) {
+function add(name, isCommon = false) {
   if (!name || [...watched.values()].some((one) => one.name === name)) return;
   const stream = ++lastStream;
   const value = el("span"), alarm = el("span"), state = el("span", {}, "searching"), limits = el("span", { class: "faint" }), form = el("div");
   const button = (word, act, more) => el("button", { type: "button", "aria-label": `${word} ${name}`, click: act, ...more }, word);
   const about = button("describe", () => describe(stream), { "aria-expanded": "false" }), remove = button("remove", () => drop(stream));
   const set = button("set", () => openSet(stream), { hidden: tahti.role !== "operator", "aria-expanded": "false" });
-  const row = tr([name, value, alarm, state, el("td", { class: "wraps" }, limits), el("td", { class: "acts-cell" }, el("div", { class: "acts-row" }, set, about, remove), form)], HEADS, { "data-signal": name });
-  const one = { name, stream, value, alarm, state, limits, set, about, form, row, units: "", labels: [], range: null, isText: false, strip: new Strip(name) };
+  const together = el("input", { type: "checkbox", "aria-label": `common chart: ${name}`, checked: isCommon, change: () => { arranged(); save(); } }), chip = el("label", { class: "chip" }, together, "common chart");
+  const row = tr([name, value, alarm, state, el("td", { class: "wraps" }, limits), el("td", { class: "acts-cell" }, el("div", { class: "acts-row" }, chip, set, about, remove), form)], HEADS, { "data-signal": name });
+  const facts = el("dl", { class: "facts-list", hidden: true, "data-about": name });
+  const one = { name, stream, value, alarm, state, limits, set, about, form, row, together, chip, facts, units: "", labels: [], range: null, isText: false, trace: new Trace(name), chart: new Chart(name) };
   watched.set(stream, one);
   list.body.append(row);
+  charts.append(one.chart.frame);
   arranged();
   tahti.tell({ do: "subscribe", stream, name });
   save();
 }
 
-/** The table is hidden without signals. One chart has the whole width. */
+/** Each signal is in its own chart or in the common one, with its description. The table is hidden without signals. */
 function arranged() {
-  list.frame.hidden = !watched.size;
-  none.hidden = watched.size > 0;
+  const all = [...watched.values()], together = all.filter((one) => one.together.checked);
+  list.frame.hidden = !all.length;
+  none.hidden = all.length > 0;
+  for (const one of all) {
+    one.chart.take(one.together.checked ? [] : [one.trace]);
+    (one.together.checked ? common : one.chart).frame.append(one.facts);
+  }
+  common.take(together.map((one) => one.trace));
 }
 
 function drop(stream) {
   const one = watched.get(stream);
   tahti.tell({ do: "unsubscribe", stream });
-  one.strip.remove();
+  traces.delete(one.trace);
+  one.chart.remove();
+  one.facts.remove();
   one.row.remove();
   watched.delete(stream);
   arranged();
@@ -47,7 +61,7 @@ function drop(stream) {
 
 function save() {
   if (!isRestored) return;
-  localStorage.setItem(`signals ${tahti.hello.plant}`, JSON.stringify([...watched.values()].map((one) => one.name)));
+  localStorage.setItem(`signals ${tahti.hello.plant}`, JSON.stringify([...watched.values()].map((one) => (one.together.checked ? [one.name, true] : one.name))));
 }
 
 /** Asks for the limits, the states and the type of a signal, which its chart and its form use. */
@@ -56,20 +70,20 @@ async function learn(one) {
   const limits = LIMITS.filter((key) => about[key] != null).map((key) => [key.toUpperCase(), about[key]]);
   one.range = about.control?.split(" to ").map(Number) ?? null;
   one.isText = about.type === "string";
-  one.strip.limited(limits);
+  Object.assign(one.trace, { limits, count: about.elements ?? 1, isChanged: true });
   say(one.limits, [...limits.map(([key, value]) => `${key} ${value}`), ...(about.control ? [`may be set from ${about.control}`] : [])].join(", "));
   return about;
 }
 
 /** Opens or closes the description of a signal below its chart. */
 async function describe(stream) {
-  const one = watched.get(stream), { facts } = one.strip;
+  const one = watched.get(stream), { facts } = one;
   if (!facts.hidden) {
     facts.hidden = true;
     return one.about.setAttribute("aria-expanded", "false");
   }
   try {
-    const about = Object.entries(await learn(one)).filter(([, value]) => value !== "" && value != null);
+    const about = Object.entries({ signal: one.name, ...await learn(one) }).filter(([, value]) => value !== "" && value != null);
     facts.replaceChildren(...about.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, Array.isArray(value) ? value.join(" | ") : String(value))]));
     facts.hidden = false;
     one.about.setAttribute("aria-expanded", "true");
@@ -121,7 +135,7 @@ function take(view) {
     const one = watched.get(stream[at]);
     if (!one) continue;
     const x = t0 + after[at] / 1e6;
-    one.strip.push(x, least[at], most[at], last[at]);
+    one.trace.push(x, least[at], most[at], last[at]);
     say(one.value, one.labels[last[at]] ?? `${Number(last[at].toPrecision(7))} ${one.units}`.trim());
     alarm(one, severity[at]);
   }
@@ -141,7 +155,7 @@ function signal(what) {
   one.row.classList.toggle("faint", what.state !== "connected");
   if (what.units != null || what.labels != null) {
     [one.units, one.labels] = [what.units ?? one.units, what.labels ?? one.labels];
-    one.strip.measured(one.units, one.labels);
+    Object.assign(one.trace, { units: one.units, labels: one.labels, isChanged: true });
   }
   // Once for each connection: the answer causes a message of this kind.
   if (what.state === "connected" && !one.isLearned) learn(one).catch(() => { /* The limits are not known before the server answers. */ });
@@ -150,8 +164,18 @@ function signal(what) {
   if (what.text != null) {
     say(one.value, what.text);
     alarm(one, what.severity);
+    if (!one.isText) array(one, what.text);
   }
-  if (what.state !== "connected") one.strip.cut();
+  if (what.state !== "connected") one.trace.cut();
+}
+
+/** Receives an array. Its elements have a separate chart, which has no time axis. */
+function array(one, text) {
+  one.trace.take(text);
+  one.chip.hidden = one.trace.elements != null;
+  if (!one.chip.hidden || !one.together.checked) return;
+  one.together.checked = false;
+  arranged();
 }
 
 async function suggest() {
@@ -177,8 +201,10 @@ export default {
     list.frame.classList.add("as-cards");
     none = el("p", { class: "faint" }, "Add a signal by its name: any record that Channel Access finds. The browser keeps the list.");
     outcome = el("p", { role: "status" });
-    const charts = el("div", { class: "cards charts" });
-    section.append(el("div", { class: "card full" }, form, none, list.frame, outcome), el("div", { class: "card full" }, controls(tahti, charts)), charts);
+    charts = el("div", { class: "cards charts" });
+    section.append(el("div", { class: "card full" }, form, none, list.frame, outcome), el("div", { class: "card full" }, controls(tahti)), charts);
+    common = new Chart("Common chart", true);
+    charts.append(common.frame);
     arranged();
     tahti.onBinary(1, take);
   },
@@ -186,12 +212,12 @@ export default {
     watched.forEach((one) => {
       one.set.hidden = tahti.role !== "operator";
       tahti.tell({ do: "subscribe", stream: one.stream, name: one.name });
-      one.strip.again();
+      one.trace.again();
     });
     if (isRestored) return;
     let saved = [];
     try { saved = JSON.parse(localStorage.getItem(`signals ${tahti.hello.plant}`) ?? "[]"); } catch { /* The text is not from this page. */ }
-    saved.forEach(add);
+    saved.forEach((one) => add(...[one].flat()));
     isRestored = true;
     save();
   },

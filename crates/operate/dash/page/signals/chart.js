@@ -1,117 +1,47 @@
-// Strip charts. All show the same time range: the latest seconds, live, with archived samples before them; or a past range from the archive.
-import { download, el, say } from "./dom.js";
+// A chart of one or more signals over time. Each unit has a scale, and the first two have an axis. Signals with states have a lane below. The chart of an
+// array shows its elements.
+import { download, el, renew, say } from "../dom.js";
+import { charts, clock, dates, show, shown, tahti, until } from "./time.js";
+import { digits } from "./trace.js";
 
-const POINTS = 500, POINTS_MAX = 4000;
-const DRAW_MS = 100, QUIET_MS = 1000;
-const SECONDS_LEAST = 0.01, SECONDS_MOST = 10 * 366 * 86400;
-const SPANS = [[60, "1 min"], [600, "10 min"], [3600, "1 h"], [86400, "1 day"], [7 * 86400, "1 week"]];
-const HEIGHT = 180;
+const QUIET_MS = 1000;
+/** Heights in pixels: a chart of one signal, one of several, the lane of a signal with states, the time axis, the space above. */
+const HEIGHT = 180, HEIGHT_COMMON = 280, LANE = 34, AXIS = 30, TOP = 8;
+/** Charts below this width have less space for numbers. */
+const NARROW = 500;
+const AXES_MAX = 2;
+const COLOURS = 6;
 
-let tahti, choice, standing, where;
-let seconds = SPANS[0][0];
-/** End of the time range, in seconds since 1970. Null: now. */
-let until = null;
-const strips = new Set();
+const letter = (at) => String.fromCharCode(65 + (at % 26));
+const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
-const clock = (at, digits = 0) => {
-  const day = new Date(at * 1000);
-  return `${day.toLocaleDateString("sv")} ${day.toLocaleTimeString("sv")}${digits ? (at % 1).toFixed(digits).slice(1) : ""}`;
-};
-const digits = (number) => String(Number(number.toPrecision(6)));
-
-/** Labels of the time axis: the time of day, with the date where a day begins. */
-function dates(_, ticks, axis, space, step) {
-  let day = null;
-  return ticks.map((at) => {
-    const [date, hour] = clock(at, step < 1 ? 1 : 0).split(" "), isNew = day !== null && day !== date;
-    day = date;
-    return step >= 86400 || isNew ? date.slice(5) : step >= 60 ? hour.slice(0, 5) : hour;
-  });
-}
-
-/** The time range that is shown. */
-function shown() {
-  const to = until ?? tahti.now();
-  return [to - seconds, to];
-}
-
-/** Shows another time range. A range that reaches the present is live. */
-function show(length, to) {
-  seconds = Math.min(Math.max(length, SECONDS_LEAST), SECONDS_MOST);
-  until = to == null || to >= tahti.now() ? null : Math.max(to, seconds);
-  choice.value = SPANS.some(([value]) => value === seconds) ? seconds : "";
-  const [from, end] = shown(), fine = seconds < 10 ? 3 : 0;
-  say(standing, until == null ? "live" : `${clock(from, fine)} to ${clock(end, fine)}`);
-  strips.forEach((one) => { one.load(); one.draw(); });
-}
-
-/** Creates the controls. `box` is the parent of the charts. */
-export function controls(given, box) {
-  [tahti, where] = [given, box];
-  choice = el("select", { id: "signal-span", change: () => choice.value && show(Number(choice.value), until) },
-    ...SPANS.map(([value, text]) => el("option", { value }, text)), el("option", { value: "", hidden: true }, "as chosen"));
-  standing = el("span", { id: "signal-time", role: "status" }, "live");
-  const step = (text, label, act) => el("button", { type: "button", "aria-label": label, click: act }, text);
-  const end = () => until ?? tahti.now();
-  const around = (factor) => show(seconds * factor, until == null ? null : until + seconds * (factor - 1) / 2);
-  setInterval(() => strips.forEach((one) => { if ((one.changed || one.isDue()) && !document.hidden) one.draw(); }), DRAW_MS);
-  return el("div", { class: "row", role: "group", "aria-label": "Time that the charts show" }, el("label", { for: "signal-span" }, "Time"), choice,
-    step("◀", "earlier", () => show(seconds, end() - seconds / 2)), step("▶", "later", () => show(seconds, end() + seconds / 2)),
-    step("+", "closer", () => around(1 / 2)), step("−", "wider", () => around(2)), step("now", "live", () => show(seconds, null)), standing);
-}
-
-/** The chart of a signal. */
-export class Strip {
-  constructor(name) {
-    this.name = name;
-    this.units = "";
-    /** Names of the states, if the signal has states. */
-    this.labels = [];
-    /** Alarm limits: name and value. */
-    this.limits = [];
-    /** Received samples: time, minimum, maximum, last value. */
-    this.live = [[], [], [], []];
-    /** Archived samples of a past range: time, minimum, maximum, mean, number of samples. Null if live. */
-    this.past = null;
-    this.gaps = [];
-    /** Time since which this page receives samples. Earlier ones come from the archive. */
-    this.since = tahti.now();
-    this.loads = 0;
-    this.about = el("p", { class: "faint" });
-    const save = el("button", { type: "button", "aria-label": `save what the chart of ${name} shows`, click: () => this.save() }, "csv");
+export class Chart {
+  /** `title` is the name of a signal, or of a chart of several ones, which has the whole width. */
+  constructor(title, isCommon = false) {
+    [this.title, this.isCommon] = [title, isCommon];
+    this.traces = [];
+    this.about = el(isCommon ? "ul" : "p", { class: isCommon ? "legend-list" : "faint" });
     this.plane = el("div");
-    this.facts = el("dl", { class: "facts-list", hidden: true, "data-about": name });
-    this.frame = el("div", { class: "card plot", tabindex: "0", role: "group", "aria-label": `Strip chart of ${name}; its value is in the table above` }, el("h3", { class: "name" }, name),
-      this.plane, el("div", { class: "row" }, this.about, save), this.facts);
-    strips.add(this);
-    this.fits = new ResizeObserver(() => { if (this.plot && this.plot.width !== this.width()) this.plot.setSize({ width: this.width(), height: HEIGHT }); });
+    const save = el("button", { type: "button", "aria-label": `save what the ${isCommon ? "common chart" : `chart of ${title}`} shows`, click: () => this.save() }, "csv");
+    this.frame = el("div", { class: `card plot${isCommon ? " full" : ""}`, tabindex: "0", role: "group", hidden: true }, el("h3", { class: "name" }, title), this.plane, el("div", { class: "row" }, this.about, save));
+    charts.add(this);
+    this.fits = new ResizeObserver(() => { if (this.plot && this.plot.width !== this.width()) this.plot.setSize({ width: this.width(), height: this.plot.height }); });
     this.fits.observe(this.frame);
-    where.append(this.frame);
-    this.load();
   }
 
-  /** Sets the unit and the names of the states. New ones need a new chart, because its axis is made once. */
-  measured(units, labels) {
-    if (units === this.units && labels.join() === this.labels.join()) return;
-    [this.units, this.labels] = [units, labels];
+  /** Shows these signals. The chart is hidden without signals. */
+  take(traces) {
+    if (traces.length === this.traces.length && traces.every((one, at) => one === this.traces[at])) return;
+    this.traces = traces;
+    this.frame.hidden = !traces.length;
+    this.frame.setAttribute("aria-label", `Strip chart of ${traces.map(({ name }) => name).join(", ")}; ${traces.length > 1 ? "their values are" : "its value is"} in the table above`);
+    traces.forEach((one) => { one.isChanged = true; });
     this.plot?.destroy();
-    this.plot = null;
-    this.changed = true;
-  }
-
-  /** Whether a live chart without new samples must move on. */
-  isDue() {
-    return until == null && performance.now() - (this.drawn ?? 0) > QUIET_MS && this.frame.clientWidth > 0;
-  }
-
-  /** Sets the alarm limits, which are drawn as lines. */
-  limited(limits) {
-    this.limits = limits;
-    this.changed = true;
+    this.plot = this.shape = null;
   }
 
   remove() {
-    strips.delete(this);
+    charts.delete(this);
     this.fits.disconnect();
     this.plot?.destroy();
     this.frame.remove();
@@ -121,83 +51,80 @@ export class Strip {
     return this.plane.clientWidth > 12 ? this.plane.clientWidth : 600;
   }
 
-  /** Adds a row: time, minimum, maximum and last of the samples since the previous row. */
-  push(...row) {
-    // uPlot needs ascending times. If the clock was set back, new rows replace those with later times.
-    while (this.live[0].length && this.live[0].at(-1) >= row[0]) this.live.forEach((column) => column.pop());
-    row.forEach((value, index) => this.live[index].push(value));
-    this.changed = true;
-  }
-
-  /** Interrupts the line, which must not cross a time without data. */
-  cut() {
-    if (this.live[0].length) this.push(tahti.now(), null, null, null);
-  }
-
-  /** Called after a reconnection. */
-  again() {
-    this.cut();
-    this.since = tahti.now();
-    this.load();
-  }
-
-  /** Requests the archived samples of the time range that this page did not receive. */
-  async load() {
-    const own = ++this.loads;
-    if (until == null) this.past = null;
-    try {
-      const { points, gaps } = await tahti.ask({ do: "history", name: this.name, seconds, points: POINTS, ...(until == null ? {} : { until }) });
-      if (own !== this.loads) return;
-      this.gaps = gaps;
-      const breaks = gaps.map(([at]) => [at, null, null, null, 0]);
-      const all = [...points, ...breaks].sort((one, other) => one[0] - other[0]).filter(([at], index, list) => index === 0 || at > list[index - 1][0]);
-      const columns = (rows, width) => Array.from({ length: width }, (_, column) => rows.map((row) => row[column]));
-      if (until == null) {
-        const came = this.live[0].map((_, row) => this.live.map((column) => column[row])).filter(([at], index, list) => at >= this.since || index === list.length - 1);
-        const first = came[0]?.[0] ?? Infinity;
-        this.live = columns([...all.filter(([at]) => at < first), ...came], 4);
-      } else this.past = columns(all, 5);
-    } catch {
-      if (own !== this.loads) return;
-      // No archive, or it does not have the signal. Only samples that this page received are shown.
-      this.gaps = [];
-    }
-    this.changed = true;
+  /** Whether there are new samples, or a live chart without new ones must move on. */
+  isDue() {
+    return this.traces.some((one) => one.isChanged) || (until == null && performance.now() - (this.drawn ?? 0) > QUIET_MS && this.frame.clientWidth > 0);
   }
 
   draw() {
-    this.changed = false;
+    if (!this.traces.length) return;
     this.drawn = performance.now();
-    const [from] = shown();
-    let old = 0;
-    // The last sample before the range stays: its value holds until the next one.
-    while (old < this.live[0].length && ((until == null && this.live[0][old + 1] < from) || this.live[0].length - old > POINTS_MAX)) old++;
-    if (old) this.live = this.live.map((column) => column.slice(old));
-    const data = (this.past ?? this.held()).slice(0, 4);
-    if (!this.plot) this.plot = this.made(data);
-    else this.plot.setData(data);
-    say(this.about, this.words());
+    const now = tahti.now(), { elements } = this.traces[0];
+    this.columns = this.traces.map((one) => one.columns(now));
+    this.traces.forEach((one) => { one.isChanged = false; });
+    const data = elements ? [elements.map((_, at) => at + 1), elements] : uPlot.join(this.columns);
+    // The scales, axes and lanes of a plot are made once.
+    const shape = JSON.stringify([elements != null, this.traces.map(({ name, units, labels }) => [name, units, labels])]);
+    if (shape !== this.shape) {
+      this.plot?.destroy();
+      this.plot = elements ? this.ofElements(data) : this.ofTime(data);
+      this.shape = shape;
+    } else this.plot.setData(data);
+    this.tell();
   }
 
-  /** The live samples, the last value held until now. */
-  held() {
-    const now = tahti.now(), last = this.live.map((column) => column.at(-1));
-    return last[1] != null && last[0] < now ? this.live.map((column, at) => [...column, at ? last[3] : now]) : this.live;
+  /** The legend of several signals; of one signal, its figures. */
+  tell() {
+    if (!this.isCommon) return say(this.about, this.traces[0].words());
+    const lines = this.traces.map((one, at) => {
+      const sign = el("b", { class: "letter" }, letter(at));
+      sign.style.borderColor = `var(--cause-${at % COLOURS})`;
+      return el("li", {}, sign, " ", el("b", {}, one.name), ` ${one.words()}`);
+    });
+    const rest = this.units.slice(AXES_MAX).map((unit) => unit || "without a unit");
+    renew(this.about, [...lines, ...(rest.length ? [el("li", { class: "faint" }, `scaled without an axis: ${rest.join(", ")}`)] : [])]);
   }
 
-  made(data) {
-    const style = getComputedStyle(document.body), font = "12px system-ui, sans-serif";
-    const axis = { stroke: style.getPropertyValue("--faint"), grid: { stroke: style.getPropertyValue("--grid"), width: 1 }, ticks: { show: false }, font, labelFont: font };
-    const bar = style.getPropertyValue("--bar"), steps = uPlot.paths.stepped({ align: 1 }), labels = this.labels;
-    const states = labels.length ? { values: (_, ticks) => ticks.map((at) => labels[at] ?? ""), incrs: [1] } : {};
+  style() {
+    const style = getComputedStyle(document.body), font = "12px system-ui, sans-serif", colour = (key) => style.getPropertyValue(key).trim();
+    const axis = { stroke: colour("--faint"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font, labelFont: font };
+    // Charts below each other have their times below each other, with or without a unit.
+    const values = (unit) => ({ ...axis, label: unit || " ", labelSize: 20, size: this.width() < NARROW ? 48 : 64 });
+    return { colour, axis, values };
+  }
+
+  colourOf(at) {
+    return this.style().colour(this.isCommon ? `--cause-${at % COLOURS}` : "--bar");
+  }
+
+  ofTime(data) {
+    const { axis, values } = this.style(), steps = uPlot.paths.stepped({ align: 1 }), isNumber = ({ labels }) => !labels.length;
+    this.units = [...new Set(this.traces.filter(isNumber).map(({ units }) => units))];
+    this.lanes = this.traces.filter((one) => !isNumber(one));
+    this.low = new Map();
+    const scaleOf = (one) => (isNumber(one) ? `unit ${this.units.indexOf(one.units)}` : "states");
+    const series = this.traces.flatMap((one, at) => {
+      const stroke = this.colourOf(at), scale = scaleOf(one), none = { scale, points: { show: false }, paths: () => null };
+      const value = (_, value) => (value == null ? "–" : one.labels[value] ?? digits(value));
+      const bound = (label) => ({ label, class: this.isCommon ? "bound" : undefined, stroke, width: 0, scale, value, ...(isNumber(one) ? {} : none) });
+      return [bound("minimum"), bound("maximum"), { label: this.isCommon ? one.name : "value", stroke, width: 1.5, scale, value, ...(isNumber(one) ? { paths: steps } : none) }];
+    });
+    const bands = this.traces.flatMap((one, at) => (isNumber(one) ? [{ series: [3 * at + 2, 3 * at + 1], fill: `${this.colourOf(at)}55` }] : []));
+    const above = (key) => (_, ticks) => ticks.map((at) => (at < this.low.get(key) ? null : at));
+    const axes = this.units.slice(0, AXES_MAX).map((unit, at) => {
+      const key = `unit ${at}`, filter = above(key);
+      return { ...values(unit), scale: key, side: at ? 1 : 3, filter, grid: { ...axis.grid, show: !at, filter } };
+    });
+    const empty = { ...values(""), scale: "states", values: () => [], grid: { show: false } };
+    const height = (this.units.length ? (this.isCommon ? HEIGHT_COMMON : HEIGHT) : TOP + AXIS) + this.lanes.length * LANE;
+    this.space = height - TOP - AXIS;
     return new uPlot({
-      width: this.width(), height: HEIGHT, legend: { show: true }, axes: [{ ...axis, values: dates, size: 30, space: 80 }, { ...axis, label: this.units || undefined, size: 64, ...states }],
-      series: [{ value: (_, at) => (at == null ? "–" : clock(at, 1)) }, { label: "minimum", stroke: bar, width: 0 }, { label: "maximum", stroke: bar, width: 0 },
-        { label: "value", stroke: bar, width: 1.5, paths: steps, value: (_, value) => (value == null ? "–" : labels[value] ?? digits(value)) }],
-      bands: [{ series: [2, 1], fill: `${bar}55` }],
-      scales: { x: { time: true, range: shown } },
-      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "signals" } },
-      hooks: { draw: [(plot) => this.drawLimits(plot)], setSelect: [(plot) => {
+      width: this.width(), height, padding: [TOP, null, 0, null], legend: { show: true },
+      axes: [{ ...axis, values: dates, size: AXIS, space: 80 }, ...(axes.length ? axes : [empty])],
+      series: [{ value: (_, at) => (at == null ? "–" : clock(at, 1)) }, ...series], bands,
+      scales: { x: { time: true, range: shown }, states: { range: [0, 1] }, ...Object.fromEntries(this.units.map((_, at) => [`unit ${at}`, { range: (_, low, high) => this.ranged(`unit ${at}`, low, high) }])) },
+      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "signals" }, hover: { skip: [undefined], prox: null, bias: -1 }, points: { size: (_, at) => (at > 0 && series[at - 1].scale !== "states" && series[at - 1].width > 0 ? 7 : 0) } },
+      hooks: { drawAxes: [(plot) => this.drawBands(plot)], draw: [(plot) => { this.drawLimits(plot); this.drawLanes(plot); this.drawLetters(plot); }], setSelect: [(plot) => {
         const { left, width } = plot.select, [from, to] = [left, left + width].map((at) => plot.posToVal(at, "x"));
         plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
         if (width > 2) show(to - from, to);
@@ -205,47 +132,151 @@ export class Strip {
     }, data, this.plane);
   }
 
-  /** Draws each alarm limit within the range of the values as a dashed line with its name. */
-  drawLimits({ ctx: pen, bbox, scales, valToPos }) {
-    const ratio = window.devicePixelRatio || 1, { min, max } = scales.y;
+  /** The elements of an array by their number. */
+  ofElements(data) {
+    const { axis, values } = this.style(), [{ units }] = this.traces, stroke = this.colourOf(0);
+    [this.units, this.lanes] = [[units], []];
+    return new uPlot({
+      width: this.width(), height: HEIGHT, padding: [TOP, null, 0, null], scales: { x: { time: false } }, cursor: { drag: { x: false, y: false } },
+      axes: [{ ...axis, size: AXIS, space: 40, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, values(units)],
+      series: [{ label: "element" }, { label: "value", stroke, width: 1.5, points: { show: true, size: 5, fill: stroke }, value: (_, value) => (value == null ? "–" : digits(value)) }],
+    }, data, this.plane);
+  }
+
+  /** The range of a scale, with space for the lanes at the bottom. */
+  ranged(key, least, most) {
+    const [low, high] = uPlot.rangeNum(least ?? 0, most ?? 1, 0.1, true), part = (this.lanes.length * LANE) / this.space;
+    this.low.set(key, low);
+    return [low - ((high - low) * part) / (1 - part), high];
+  }
+
+  /** Calls `act(pen, ratio, colour)` with a saved state of the canvas. A plot that was replaced may be drawn once more, without these parts. */
+  paint(plot, act) {
+    if (plot !== this.plot) return;
+    const { ctx: pen } = plot, ratio = window.devicePixelRatio || 1;
     pen.save();
-    pen.strokeStyle = pen.fillStyle = getComputedStyle(document.body).getPropertyValue("--faint");
-    pen.font = `${11 * ratio}px system-ui, sans-serif`;
-    pen.textAlign = "right";
-    pen.lineWidth = ratio;
-    pen.setLineDash([6 * ratio, 4 * ratio]);
-    for (const [name, value] of this.limits.filter(([, value]) => value > min && value < max)) {
-      const y = valToPos(value, "y", true);
-      pen.beginPath();
-      pen.moveTo(bbox.left, y);
-      pen.lineTo(bbox.left + bbox.width, y);
-      pen.stroke();
-      pen.fillText(`${name} ${digits(value)}`, bbox.left + bbox.width - 4 * ratio, y - 4 * ratio);
-    }
+    pen.font = `${12 * ratio}px system-ui, sans-serif`;
+    pen.textAlign = "left";
+    act(pen, ratio, this.style().colour);
     pen.restore();
   }
 
-  /** The rows within the time range. */
-  rows() {
-    const [from, to] = shown(), data = this.past ?? this.live;
-    return data[0].map((_, row) => data.map((column) => column[row])).filter(([at, least]) => at >= from && at <= to && least != null);
+  /** The alarm limits of a signal that are within the range of its scale: name, value, place in pixels. */
+  limitsOf({ units, limits, labels }, { scales, valToPos }) {
+    const key = `unit ${this.units.indexOf(units)}`, scale = scales[key];
+    return labels.length ? [] : limits.filter(([, value]) => value > this.low.get(key) && value < scale.max).map(([name, value]) => [name, value, valToPos(value, key, true)]);
   }
 
-  words() {
-    const rows = this.rows(), unit = this.units ? ` ${this.units}` : "";
-    const gaps = this.past && this.gaps.length ? `; gaps: ${[...new Set(this.gaps.map(([, cause, lost]) => (lost ? `${cause} (${lost} lost)` : cause)))].join(", ")}` : "";
-    const [at, , , value] = this.past ? [] : this.live.map((column) => column.at(-1));
-    if (!rows.length && value != null) return `${this.labels[value] ?? `${digits(value)}${unit}`} since ${clock(at)}${gaps}`;
-    if (!rows.length) return `nothing in this time${gaps}`;
-    const least = rows.reduce((least, row) => Math.min(least, row[1]), Infinity), most = rows.reduce((most, row) => Math.max(most, row[2]), -Infinity);
-    const samples = this.past ? rows.reduce((sum, row) => sum + row[4], 0) : 0;
-    const mean = samples ? `, mean ${digits(rows.reduce((sum, row) => sum + row[3] * row[4], 0) / samples)}${unit} of ${samples} samples` : "";
-    return `minimum ${digits(least)}${unit}, maximum ${digits(most)}${unit}${mean}${gaps}`;
+  /** Areas beyond the alarm limits: faint, more so for the inner ones. Only if one signal has limits, because those of several would overlap. */
+  drawBands(plot) {
+    const limited = this.traces.filter((one) => one.limits.length && !one.labels.length);
+    if (limited.length !== 1) return;
+    const [one] = limited, { bbox } = plot, key = `unit ${this.units.indexOf(one.units)}`, of = (name) => one.limits.find(([key]) => key === name)?.[1];
+    const place = (value) => plot.valToPos(Math.min(plot.scales[key].max, Math.max(this.low.get(key), value)), key, true);
+    this.paint(plot, (pen, ratio, colour) => {
+      for (const [inner, outer, sign] of [["HIGH", "HIHI", 1], ["LOW", "LOLO", -1]]) {
+        const [edge, worse] = [of(inner) ?? of(outer), of(outer) ?? sign * Infinity];
+        if (edge == null) continue;
+        for (const [from, to, fill] of [[edge, worse, "--doubt-fill"], [worse, sign * Infinity, "--bad-fill"]]) {
+          pen.fillStyle = colour(fill);
+          pen.globalAlpha = 0.14;
+          pen.fillRect(bbox.left, place(from), bbox.width, place(to) - place(from));
+        }
+      }
+    });
   }
 
+  /** Draws each alarm limit within the range of the values as a dashed line with its name. */
+  drawLimits(plot) {
+    const { bbox } = plot;
+    this.paint(plot, (pen, ratio, colour) => {
+      pen.textAlign = "right";
+      pen.lineWidth = ratio;
+      pen.setLineDash([6 * ratio, 4 * ratio]);
+      pen.strokeStyle = colour("--faint");
+      this.traces.forEach((one, at) => this.limitsOf(one, plot).forEach(([name, value, y]) => {
+        pen.beginPath();
+        pen.moveTo(bbox.left, y);
+        pen.lineTo(bbox.left + bbox.width, y);
+        pen.stroke();
+        const text = `${this.isCommon ? `${letter(at)} ` : ""}${name} ${digits(value)}`, right = bbox.left + bbox.width - 18 * ratio, wide = pen.measureText(text).width;
+        pen.fillStyle = colour("--back");
+        pen.globalAlpha = 0.7;
+        pen.fillRect(right - wide, y - 14 * ratio, wide, 13 * ratio);
+        pen.globalAlpha = 1;
+        pen.fillStyle = colour("--faint");
+        pen.fillText(text, right, y - 4 * ratio);
+      }));
+    });
+  }
+
+  /** Draws a lane for each signal with states: a bar per state, with its name. */
+  drawLanes(plot) {
+    const { bbox } = plot, right = bbox.left + bbox.width, x = (at) => Math.min(right, Math.max(bbox.left, plot.valToPos(at, "x", true)));
+    this.paint(plot, (pen, ratio, colour) => {
+      this.lanes.forEach((one, at) => {
+        const index = this.traces.indexOf(one), top = bbox.top + bbox.height - (this.lanes.length - at) * LANE * ratio, name = `${this.isCommon ? `${letter(index)} ` : ""}${one.name}`;
+        const bar = (top + 16 * ratio), tall = 16 * ratio;
+        pen.fillStyle = colour("--faint");
+        pen.fillText(name, bbox.left + 2 * ratio, top + 12 * ratio);
+        for (const [from, to, value] of bars(this.columns[index])) {
+          const [left, end] = [x(from), x(to)], text = value == null ? "changes" : one.labels[value] ?? String(value);
+          if (end <= left) continue;
+          pen.globalAlpha = 0.35;
+          pen.fillStyle = colour(value == null ? "--grid" : `--cause-${value % COLOURS}`);
+          pen.fillRect(left, bar, end - left, tall);
+          pen.globalAlpha = 1;
+          pen.fillStyle = colour("--text");
+          pen.fillRect(left, bar, ratio, tall);
+          if (pen.measureText(text).width + 8 * ratio < end - left) pen.fillText(text, left + 4 * ratio, bar + 12 * ratio);
+        }
+      });
+    });
+  }
+
+  /** Draws the letter of each line at its end. */
+  drawLetters(plot) {
+    if (!this.isCommon) return;
+    this.paint(plot, (pen, ratio, colour) => {
+      pen.textAlign = "right";
+      const drawn = [];
+      this.traces.forEach((one, at) => {
+        const value = this.columns[at][3].findLast((value) => value != null);
+        if (one.labels.length || value == null) return;
+        const y = plot.valToPos(value, `unit ${this.units.indexOf(one.units)}`, true), right = plot.bbox.left + plot.bbox.width - (3 + 13 * drawn.filter((other) => Math.abs(other - y) < 16 * ratio).length) * ratio;
+        drawn.push(y);
+        pen.fillStyle = colour("--back");
+        pen.fillRect(right - 11 * ratio, y - 8 * ratio, 13 * ratio, 16 * ratio);
+        pen.fillStyle = colour("--text");
+        pen.fillText(letter(at), right, y + 4 * ratio);
+      });
+    });
+  }
+
+  /** Saves what is shown. The columns of several signals have their names, and a row has what was received at its time. */
   save() {
-    const heads = ["time", "least", "most", ...(this.past ? ["mean", "samples"] : ["last"])];
-    const lines = this.rows().map(([at, ...rest]) => [new Date(at * 1000).toISOString(), ...rest].join(","));
-    download(`${this.name.replace(/[^\w.-]/g, "_")}.csv`, [[heads.join(","), ...lines, ""].join("\n")]);
+    const [first] = this.traces, range = shown(), file = this.isCommon ? "signals" : first.name.replace(/[^\w.-]/g, "_");
+    const time = (at) => new Date(at * 1000).toISOString();
+    const write = (heads, rows) => download(`${file}.csv`, [[heads.map(quoted), ...rows, []].map((row) => row.join(",")).join("\n")]);
+    if (first.elements) return write(["element", "value"], first.elements.map((value, at) => [at + 1, value]));
+    if (!this.isCommon) return write(first.heads(), first.saved(range).map(([at, ...rest]) => [time(at), ...rest]));
+    const tables = this.traces.map((one) => {
+      const rows = one.saved(range);
+      return one.heads().map((_, column) => rows.map((row) => row[column]));
+    });
+    const [times, ...columns] = uPlot.join(tables), heads = this.traces.flatMap((one) => one.heads().slice(1).map((head) => `${one.name} ${head}`));
+    write(["time", ...heads], times.map((at, row) => [time(at), ...columns.map((column) => column[row] ?? "")]));
   }
+}
+
+/** The bars of a lane: from, to, state. The state is null where an archived interval has several. */
+function bars([times, least, most]) {
+  const all = [];
+  times.forEach((at, index) => {
+    const next = times[index + 1] ?? at, value = least[index] === most[index] ? least[index] : null, last = all.at(-1);
+    if (least[index] == null) return;
+    if (last && last[1] === at && last[2] === value) last[1] = next;
+    else all.push([at, next, value]);
+  });
+  return all;
 }
