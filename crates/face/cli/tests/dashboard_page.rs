@@ -14,6 +14,7 @@ const DATABASE: &str = r#"
 record(calc, "X:COUNT") { field(SCAN, ".1 second") field(INPA, "X:COUNT") field(CALC, "A+1") field(EGU, "turns") field(DESC, "turns of a wheel") }
 record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(HIGH, "100") field(HSV, "MINOR") field(PINI, "YES") }
 record(ao, "X:TEMP") { field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "53") field(PINI, "YES") }
+record(calc, "X:SAW") { field(SCAN, ".1 second") field(INPA, "X:SAW") field(CALC, "A>19?0:A+1") field(EGU, "kV") field(HIGH, "10") field(HSV, "MINOR") }
 record(mbbo, "X:MODE") { field(ZRST, "off") field(ONST, "standby") field(TWST, "on") field(VAL, "1") field(PINI, "YES") }
 record(waveform, "X:ARRAY") { field(FTVL, "DOUBLE") field(NELM, "3") field(INP, [1, 4, 2.5]) field(EGU, "V") field(PINI, "YES") }
 "#;

@@ -1,6 +1,6 @@
 // The views of latency, processes and frames, with the history that the server keeps.
 import assert from "node:assert/strict";
-import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
+import { accessible, go, open, patience, plant, shot, tabTo } from "./browser.mjs";
 
 /** Changes the messages of the server before the page gets them. */
 const changed = (change) => (page) => page.routeWebSocket(/\/ws$/, (socket) => {
@@ -153,6 +153,29 @@ async function overruns() {
   await context.close();
 }
 
+/** Alarm transitions are marks on the time axis of a chart: those of the samples, and the last one of the alarm server with its message. */
+async function annotates() {
+  const at = Date.now() / 1000 - 10;
+  const { page, wrong, context } = await open(plant.viewer, {}, changed((told) => {
+    if (told.topic === "alarms") for (const row of told.data.rows ?? []) if (row.channel === "X:TEMP") Object.assign(row, { severity: "MAJOR", level: 4, value: "53", message: "HIHI_ALARM", time: { ...row.time, seconds: at } });
+  }), "signals");
+  for (const name of ["X:SAW", "X:TEMP"]) {
+    await page.getByLabel("Name", { exact: true }).fill(name);
+    await page.keyboard.press("Enter");
+  }
+  const mark = (signal, text) => page.getByRole("group", { name: `Strip chart of ${signal};` }).getByRole("img", { name: text }).first();
+  await mark("X:SAW", /\d\d:\d\d:\d\d (MINOR|no alarm) X:SAW \d+ kV/).waitFor(patience);
+  const alarm = mark("X:TEMP", /^\d\d:\d\d:\d\d MAJOR X:TEMP 53: HIHI_ALARM$/);
+  await alarm.waitFor(patience);
+  await tabTo(page, alarm);
+  const shown = await alarm.evaluate((one) => getComputedStyle(one, "::after").content);
+  assert.ok(shown.includes("HIHI_ALARM"), shown);
+  await accessible(page, "alarms in a chart");
+  await shot(page, "marks");
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
 /** The views fit a desk and a phone, and are accessible in both colour schemes. */
 async function fits() {
   for (const [name, width, height] of [["desk", 1440, 900], ["phone", 390, 844]]) {
@@ -171,4 +194,4 @@ async function fits() {
   }
 }
 
-export default [remembers, sorts, details, cells, overruns, fits];
+export default [remembers, sorts, details, cells, overruns, annotates, fits];

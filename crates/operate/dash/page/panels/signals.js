@@ -136,6 +136,7 @@ function take(view) {
     if (!one) continue;
     const x = t0 + after[at] / 1e6;
     one.trace.push(x, least[at], most[at], last[at]);
+    one.trace.judge(x, severity[at], last[at]);
     say(one.value, one.labels[last[at]] ?? `${Number(last[at].toPrecision(7))} ${one.units}`.trim());
     alarm(one, severity[at]);
   }

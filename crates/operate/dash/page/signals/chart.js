@@ -5,12 +5,16 @@ import { charts, clock, dates, show, shown, tahti, until } from "./time.js";
 import { digits } from "./trace.js";
 
 const QUIET_MS = 1000;
-/** Heights in pixels: a chart of one signal, one of several, the lane of a signal with states, the time axis, the space above. */
-const HEIGHT = 180, HEIGHT_COMMON = 280, LANE = 34, AXIS = 30, TOP = 8;
+/** Heights in pixels: a chart of one signal, one of several, the lane of a signal with states, the marks of alarms, the time axis, the space above. */
+const HEIGHT = 180, HEIGHT_COMMON = 280, LANE = 34, MARK = 24, AXIS = 30, TOP = 8;
 /** Charts below this width have less space for numbers. */
 const NARROW = 500;
 const AXES_MAX = 2;
 const COLOURS = 6;
+/** Symbol and class of each severity. */
+const SIGNS = [["○", ""], ["▲", "doubt"], ["◆", "bad"], ["■", "bad"]];
+/** Transitions that a mark names, if there are several at one place. */
+const NAMED_MAX = 4;
 
 const letter = (at) => String.fromCharCode(65 + (at % 26));
 const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -62,6 +66,8 @@ export class Chart {
     const now = tahti.now(), { elements } = this.traces[0];
     this.columns = this.traces.map((one) => one.columns(now));
     this.traces.forEach((one) => { one.isChanged = false; });
+    const rows = tahti.newest("alarms")?.rows, [from, to] = shown();
+    this.marks = elements ? [] : this.traces.flatMap((one) => one.transitions(rows)).filter(({ at }) => at >= from && at <= to).sort((one, other) => one.at - other.at);
     const data = elements ? [elements.map((_, at) => at + 1), elements] : uPlot.join(this.columns);
     // The scales, axes and lanes of a plot are made once.
     const shape = JSON.stringify([elements != null, this.traces.map(({ name, units, labels }) => [name, units, labels])]);
@@ -116,7 +122,7 @@ export class Chart {
       return { ...values(unit), scale: key, side: at ? 1 : 3, filter, grid: { ...axis.grid, show: !at, filter } };
     });
     const empty = { ...values(""), scale: "states", values: () => [], grid: { show: false } };
-    const height = (this.units.length ? (this.isCommon ? HEIGHT_COMMON : HEIGHT) : TOP + AXIS) + this.lanes.length * LANE;
+    const height = (this.units.length ? (this.isCommon ? HEIGHT_COMMON : HEIGHT) : TOP + AXIS + MARK) + this.lanes.length * LANE;
     this.space = height - TOP - AXIS;
     return new uPlot({
       width: this.width(), height, padding: [TOP, null, 0, null], legend: { show: true },
@@ -124,7 +130,7 @@ export class Chart {
       series: [{ value: (_, at) => (at == null ? "–" : clock(at, 1)) }, ...series], bands,
       scales: { x: { time: true, range: shown }, states: { range: [0, 1] }, ...Object.fromEntries(this.units.map((_, at) => [`unit ${at}`, { range: (_, low, high) => this.ranged(`unit ${at}`, low, high) }])) },
       cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "signals" }, hover: { skip: [undefined], prox: null, bias: -1 }, points: { size: (_, at) => (at > 0 && series[at - 1].scale !== "states" && series[at - 1].width > 0 ? 7 : 0) } },
-      hooks: { drawAxes: [(plot) => this.drawBands(plot)], draw: [(plot) => { this.drawLimits(plot); this.drawLanes(plot); this.drawLetters(plot); }], setSelect: [(plot) => {
+      hooks: { drawAxes: [(plot) => this.drawBands(plot)], draw: [(plot) => { this.drawLimits(plot); this.drawLanes(plot); this.drawLetters(plot); this.showMarks(plot); }], setSelect: [(plot) => {
         const { left, width } = plot.select, [from, to] = [left, left + width].map((at) => plot.posToVal(at, "x"));
         plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
         if (width > 2) show(to - from, to);
@@ -143,9 +149,14 @@ export class Chart {
     }, data, this.plane);
   }
 
-  /** The range of a scale, with space for the lanes at the bottom. */
+  /** Height of the marks, which are below the lanes. */
+  below() {
+    return this.marks.length || !this.units.length ? MARK : 0;
+  }
+
+  /** The range of a scale, with space for the lanes and the marks at the bottom. */
   ranged(key, least, most) {
-    const [low, high] = uPlot.rangeNum(least ?? 0, most ?? 1, 0.1, true), part = (this.lanes.length * LANE) / this.space;
+    const [low, high] = uPlot.rangeNum(least ?? 0, most ?? 1, 0.1, true), part = (this.lanes.length * LANE + this.below()) / this.space;
     this.low.set(key, low);
     return [low - ((high - low) * part) / (1 - part), high];
   }
@@ -215,7 +226,7 @@ export class Chart {
     const { bbox } = plot, right = bbox.left + bbox.width, x = (at) => Math.min(right, Math.max(bbox.left, plot.valToPos(at, "x", true)));
     this.paint(plot, (pen, ratio, colour) => {
       this.lanes.forEach((one, at) => {
-        const index = this.traces.indexOf(one), top = bbox.top + bbox.height - (this.lanes.length - at) * LANE * ratio, name = `${this.isCommon ? `${letter(index)} ` : ""}${one.name}`;
+        const index = this.traces.indexOf(one), top = bbox.top + bbox.height - ((this.lanes.length - at) * LANE + this.below()) * ratio, name = `${this.isCommon ? `${letter(index)} ` : ""}${one.name}`;
         const bar = (top + 16 * ratio), tall = 16 * ratio;
         pen.fillStyle = colour("--faint");
         pen.fillText(name, bbox.left + 2 * ratio, top + 12 * ratio);
@@ -251,6 +262,33 @@ export class Chart {
         pen.fillText(letter(at), right, y + 4 * ratio);
       });
     });
+  }
+
+  /** Shows the alarm transitions on the time axis: a line, and a symbol whose text is shown while it has the focus or the pointer. */
+  showMarks(plot) {
+    const { over } = plot, { width } = over.getBoundingClientRect(), groups = [];
+    for (const mark of this.marks) {
+      const x = plot.valToPos(mark.at, "x");
+      if (groups.length && x - groups.at(-1).x < MARK) groups.at(-1).all.push(mark);
+      else groups.push({ x, all: [mark] });
+    }
+    this.paint(plot, (pen, ratio, colour) => {
+      for (const { at, severity } of this.marks) {
+        pen.fillStyle = colour(`--${SIGNS[severity]?.[1] || "faint"}`);
+        pen.globalAlpha = 0.6;
+        pen.fillRect(plot.valToPos(at, "x", true), plot.bbox.top, ratio, plot.bbox.height);
+      }
+    });
+    const marks = groups.map(({ x, all }) => {
+      const worst = Math.max(...all.map(({ severity }) => severity)), [sign, kind] = SIGNS[worst] ?? SIGNS[3], rest = all.length - NAMED_MAX;
+      const words = [...(rest > 0 ? [`${rest} earlier`] : []), ...all.slice(-NAMED_MAX).map(({ at, words }) => `${clock(at).slice(11)} ${words}`)].join("; ");
+      const mark = el("span", { "data-key": all[0].at, class: `mark ${kind}${x > width / 2 ? " on-left" : ""}`, tabindex: "0", role: "img", "aria-label": words }, sign);
+      mark.style.left = `${x}px`;
+      return mark;
+    });
+    if (this.place?.parentElement !== over.parentElement) over.after(this.place = el("div", { class: "marks" }));
+    Object.assign(this.place.style, { left: over.style.left, width: over.style.width, top: `${over.offsetTop + over.offsetHeight - MARK}px` });
+    renew(this.place, marks);
   }
 
   /** Saves what is shown. The columns of several signals have their names, and a row has what was received at its time. */

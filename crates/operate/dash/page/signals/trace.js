@@ -2,6 +2,11 @@
 import { clock, seconds, shown, tahti, traces, until } from "./time.js";
 
 const POINTS = 500, POINTS_MAX = 4000;
+/** Alarm transitions that are kept per signal. */
+const MARKS_MAX = 200;
+const SEVERITIES = ["no alarm", "MINOR", "MAJOR", "INVALID"];
+/** Seconds between a transition and the alarm that it causes: both have the time of the sample. */
+const SAME_S = 0.5;
 
 export const digits = (number) => String(Number(number.toPrecision(6)));
 
@@ -18,6 +23,8 @@ export class Trace {
     /** Archived samples of a past range: time, minimum, maximum, mean, number of samples. Null if live. */
     this.past = null;
     this.gaps = [];
+    /** Transitions of the alarm severity: time, severity 0 to 3, words. */
+    this.marks = [];
     /** The elements of an array, and how many it has. Null for a signal with one value. */
     this.elements = null;
     this.count = 0;
@@ -35,6 +42,23 @@ export class Trace {
     while (this.live[0].length && this.live[0].at(-1) >= row[0]) this.live.forEach((column) => column.pop());
     row.forEach((value, index) => this.live[index].push(value));
     this.isChanged = true;
+  }
+
+  /** Takes the severity of a sample. The first one after a connection is no transition. */
+  judge(at, severity, value) {
+    if (this.severity != null && severity !== this.severity) this.marks.push({ at, severity, words: `${SEVERITIES[severity] ?? severity} ${this.name} ${this.text(value)}` });
+    if (this.marks.length > MARKS_MAX) this.marks.shift();
+    this.severity = severity;
+  }
+
+  /** The transitions that this page has received, and the last one that the alarm server knows, with its message. */
+  transitions(rows) {
+    const last = rows?.find(({ channel, level }) => channel === this.name && level);
+    if (!last) return this.marks;
+    const severity = SEVERITIES.indexOf(last.severity.replace("_ACK", "")), at = last.time.seconds;
+    const isLast = (mark) => mark.severity === severity && Math.abs(mark.at - at) < SAME_S;
+    if (this.marks.some(isLast)) return this.marks.map((mark) => (isLast(mark) ? { ...mark, words: `${mark.words}: ${last.message}` } : mark));
+    return [...this.marks, { at, severity: severity < 0 ? 3 : severity, words: `${last.severity} ${this.name} ${last.value}: ${last.message}` }];
   }
 
   /** Takes the text of an array of numbers. Truncated text has as many elements as are complete. */
