@@ -16,6 +16,9 @@ pub const SHORTFALL: &str = "X_TAHTI_SHORTFALL=";
 /// Time between two messages of the main loop.
 pub const WORKS_EVERY: DurNs = DurNs::from_secs(1);
 
+/// Minimum time for which a fault is reported, so that the supervisor observes it.
+const TROUBLE_FOR: DurNs = DurNs(WORKS_EVERY.0 * 2);
+
 /// Maximum characters of a fault's description or a status, because a message has at most 1 KiB.
 const TEXT_MAX: usize = 200;
 
@@ -26,6 +29,8 @@ pub struct Supervisor {
     /// The last text of [`send`](Self::send).
     sent: String,
     trouble: Option<String>,
+    /// Time until which the fault is reported even if it has ended.
+    trouble_until: MonoNs,
     /// Time of the next message of the main loop.
     due: MonoNs,
     /// The last text of [`status`](Self::status), and the time of the next one.
@@ -68,13 +73,20 @@ impl Supervisor {
     }
 
     /// Reports that the main loop is running, and the fault of the process if it has one. Call it in every round; it
-    /// sends once per [`WORKS_EVERY`], and immediately if the fault has changed.
+    /// sends once per [`WORKS_EVERY`], and immediately if the fault has changed. A fault is reported for at least 2 s.
     pub fn works(&mut self, now: MonoNs, trouble: Option<&str>) {
+        if trouble.is_none() && self.trouble.is_some() && now < self.trouble_until {
+            let held = self.trouble.clone();
+            return self.works(now, held.as_deref());
+        }
         let is_same = trouble == self.trouble.as_deref();
         if self.socket.is_none() || (is_same && now < self.due) {
             return;
         }
         if self.post(&format!("{WORKS}\n{TROUBLE}{}\n", line(trouble.unwrap_or_default()))) {
+            if !is_same {
+                self.trouble_until = now + TROUBLE_FOR;
+            }
             self.trouble = trouble.map(str::to_owned);
         }
         self.due = now + WORKS_EVERY;
@@ -133,9 +145,11 @@ mod tests {
         assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=disk full\n");
         supervisor.works(ms(6500), Some("disk\nfull"));
         assert_eq!(heard(), None);
-        supervisor.works(ms(6999), Some("disk\nfull"));
-        assert!(heard().is_some());
-        supervisor.works(ms(7000), None);
+        supervisor.works(ms(6999), None);
+        assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=disk full\n", "it may not be observed yet");
+        supervisor.works(ms(7998), None);
+        assert_eq!(heard(), None);
+        supervisor.works(ms(7999), None);
         assert_eq!(heard().unwrap(), "X_TAHTI_WORKS=1\nX_TAHTI_TROUBLE=\n");
     }
 
