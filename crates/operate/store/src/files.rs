@@ -107,6 +107,15 @@ pub trait Files: Clone {
     /// [`ErrorKind::WouldBlock`] if the lock is taken. [`ErrorKind::PermissionDenied`] if another user could replace the files of
     /// the archive.
     fn lock(&self, name: &str) -> io::Result<Self::Lock>;
+
+    /// The open file of a lock.
+    fn locked(lock: &Self::Lock) -> &Self::File;
+
+    /// Whether the open file is the one that the folder has under this name.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    fn is_in_place(&self, file: &Self::File, name: &str) -> io::Result<bool>;
 }
 
 /// A folder of the file system.
@@ -173,12 +182,7 @@ impl Files for Folder {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        file.sync_data()?;
-        // Syncing does not save an unlinked file: its data disappear when it is closed.
-        if file.metadata()?.nlink() == 0 {
-            return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
-        }
-        Ok(())
+        file.sync_data()
     }
 
     fn read_at(&self, file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -232,6 +236,19 @@ impl Files for Folder {
         // Mode 0600: a user who could open the file could lock it, and so block the logger.
         let file = opened(OpenOptions::new().create(true).append(true).mode(0o600), &self.0.join(name))?;
         FileLock::try_take(file).map_err(|(error, _)| error)
+    }
+
+    fn locked(lock: &FileLock) -> &File {
+        lock.file()
+    }
+
+    fn is_in_place(&self, file: &File, name: &str) -> io::Result<bool> {
+        let identity = |about: std::fs::Metadata| (about.dev(), about.ino());
+        match std::fs::symlink_metadata(self.0.join(name)) {
+            Ok(found) => Ok(identity(found) == identity(file.metadata()?)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

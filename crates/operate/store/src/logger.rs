@@ -14,7 +14,7 @@ use crate::follow::Position;
 use crate::manifest::{MANIFEST, Manifest};
 use crate::part::{Numbers, UNFINISHED};
 use disk::{Confirmed, LOCK, Segment};
-use segment::manifest::Record;
+use segment::manifest::{Contents, Record};
 use segment::rows::{self, About, Cause, Gap, Signal};
 use segment::{Chunk, Full, Kind, Sample};
 use start::Healed;
@@ -73,6 +73,8 @@ pub struct Logger<F: Files> {
     by_name: HashMap<String, u32>,
     segment: Option<Segment<F::File>>,
     confirmed: Option<Confirmed>,
+    /// A segment that another program changed, with the contents that were safe. Its lost samples are not counted yet.
+    changed: Option<(Numbers, Contents)>,
     manifest: Manifest,
     /// Entries that are not in the manifest yet.
     records: Vec<Record>,
@@ -143,6 +145,7 @@ impl<F: Files> Logger<F> {
             by_name: HashMap::new(),
             segment: None,
             confirmed: None,
+            changed: None,
             manifest,
             records,
             reach: 0,
@@ -320,6 +323,7 @@ impl<F: Files> Logger<F> {
     pub fn sync(&mut self, now: i64) {
         self.now = now;
         self.sync_at = now.saturating_add(self.config.sync.0);
+        self.check_place();
         for id in std::mem::take(&mut self.pending) {
             self.signals[id as usize].is_pending = false;
             self.encode(id);
@@ -329,6 +333,7 @@ impl<F: Files> Logger<F> {
         }
         self.write();
         self.make_safe();
+        self.count_changed();
         let is_done = |segment: &Segment<_>| segment.len >= self.config.segment_size.0 || now >= segment.until;
         if self.segment.as_ref().is_some_and(is_done) {
             self.close_segment();

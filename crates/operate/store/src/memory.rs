@@ -40,7 +40,11 @@ pub struct MemoryFile {
 
 /// A lock of a [`Memory`].
 #[derive(Debug)]
-pub struct MemoryLock(#[expect(dead_code, reason = "it is held")] Arc<()>);
+pub struct MemoryLock {
+    #[expect(dead_code, reason = "it is held")]
+    held: Arc<()>,
+    file: MemoryFile,
+}
 
 impl Memory {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -263,7 +267,17 @@ impl Files for Memory {
         let lock = Arc::new(());
         state.locked.insert(name.to_owned(), Arc::downgrade(&lock));
         // The lock file remains, as in a folder.
-        state.files.entry(name.to_owned()).or_default();
-        Ok(MemoryLock(lock))
+        let id = state.next + 1;
+        let id = state.files.entry(name.to_owned()).or_insert_with(|| Bytes { id, ..Bytes::default() }).id;
+        state.next = state.next.max(id);
+        Ok(MemoryLock { held: lock, file: MemoryFile { name: name.to_owned(), id } })
+    }
+
+    fn locked(lock: &MemoryLock) -> &MemoryFile {
+        &lock.file
+    }
+
+    fn is_in_place(&self, open: &MemoryFile, name: &str) -> io::Result<bool> {
+        Ok(self.state().files.get(name).is_some_and(|file| file.id == open.id))
     }
 }

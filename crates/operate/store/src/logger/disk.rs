@@ -40,7 +40,14 @@ pub(super) struct Segment<T> {
     /// Monotonic time at which it is closed.
     pub(super) until: i64,
     /// Appended data that are not safe yet; `None` if all are.
-    waiting: Option<Waiting>,
+    pub(super) waiting: Option<Waiting>,
+}
+
+impl<T> Segment<T> {
+    /// The contents that are safe, without a closing mark.
+    pub(super) const fn safe_contents(&self) -> Contents {
+        Contents { len: self.safe_len, is_left: true, closing: self.safe }
+    }
 }
 
 /// The last successful sync of a segment. A file system that fails at that moment may have dropped the data despite the
@@ -58,7 +65,7 @@ pub(super) struct Confirmed {
 /// Data that were appended to a segment and are not safe yet. Of samples only the number is kept. Gaps and rows are kept
 /// completely, so that they can be written again.
 #[derive(Default)]
-struct Waiting {
+pub(super) struct Waiting {
     count: u64,
     /// The first stamp.
     first: Option<i64>,
@@ -104,7 +111,7 @@ impl<F: Files> Logger<F> {
     }
 
     /// Keeps the unconfirmed gaps and rows for the next segment.
-    fn take_back(&mut self, waiting: Waiting, error: &io::Error) {
+    pub(super) fn take_back(&mut self, waiting: Waiting, error: &io::Error) {
         self.account.unsure += waiting.count;
         self.trouble = join(waiting.trouble, self.trouble.take());
         let at = waiting.first.unwrap_or(i64::MAX);
@@ -256,10 +263,9 @@ impl<F: Files> Logger<F> {
     }
 
     /// Records how much of the segment is safe. The segment gets no closing mark.
-    fn leave_segment(&mut self) {
+    pub(super) fn leave_segment(&mut self) {
         let Some(segment) = self.segment.take() else { return };
-        let contents = Contents { len: segment.safe_len, is_left: true, closing: segment.safe };
-        self.records.push(Record::Closed(Numbers::segment(segment.number).code(), contents));
+        self.records.push(Record::Closed(Numbers::segment(segment.number).code(), segment.safe_contents()));
     }
 
     /// Appends the closing mark to a segment that is completely safe.

@@ -1,14 +1,95 @@
-//! Detection of archive files that another program removed while the logger runs.
+//! Detection of archive files that another program removed, changed or replaced while the logger runs.
 
 use super::Logger;
+use super::disk::LOCK;
+use crate::catalogue::Entry;
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::manifest::{MANIFEST, Manifest};
-use crate::part::Numbers;
-use segment::manifest::Record;
+use crate::manifest::{Listed, MANIFEST, Manifest};
+use crate::part::{Numbers, Part};
+use segment::manifest::{Contents, Record};
 use std::collections::HashSet;
+use std::io::{self, ErrorKind};
 
 impl<F: Files> Logger<F> {
+    /// Checks that the folder at the archive's path is the one whose lock is held, and that the open segment is a file of this
+    /// folder with the length that was written. Otherwise the segment is abandoned, and the next one is in the folder at the path.
+    pub(super) fn check_place(&mut self) {
+        let Some(lock) = &self.lock else { return };
+        let fault = match self.files.is_in_place(F::locked(lock), LOCK) {
+            Ok(true) => None,
+            Ok(false) => {
+                let why =
+                    "another program moved, removed or replaced the archive's folder; put back the one with all files";
+                Some(io::Error::other(why))
+            }
+            Err(error) => Some(error),
+        };
+        if let Some(error) = fault {
+            self.abandon("continue", &error);
+            self.lock = None;
+            self.is_archive_away |= self.archive.take().is_some();
+            return;
+        }
+        let Some(segment) = &self.segment else { return };
+        let name = Numbers::segment(segment.number).name();
+        let found = self.files.is_in_place(&segment.file, &name).and_then(|is_in_place| match is_in_place {
+            true => self.files.len(&segment.file).map(Some),
+            false => Ok(None),
+        });
+        let error = match found {
+            Ok(Some(len)) if len == segment.len => return,
+            Ok(Some(len)) => {
+                let expected = segment.len;
+                io::Error::other(format!(
+                    "another program changed it: {len} bytes, expected {expected}; restore it from a copy"
+                ))
+            }
+            Ok(None) => io::Error::other("another program removed or replaced it; restore it from a copy"),
+            Err(error) => error,
+        };
+        self.abandon(&format!("continue {name}"), &error);
+    }
+
+    /// Abandons the open segment because another program changed it. Unconfirmed gaps and rows are written again.
+    fn abandon(&mut self, doing: &str, error: &io::Error) {
+        self.failed(doing, error);
+        let Some(segment) = &mut self.segment else { return };
+        self.changed = Some((Numbers::segment(segment.number), segment.safe_contents()));
+        let waiting = segment.waiting.take();
+        self.confirmed = None;
+        self.leave_segment();
+        if let Some(waiting) = waiting {
+            self.take_back(waiting, error);
+        }
+    }
+
+    /// Counts the safe samples that can no longer be read in an abandoned segment as lost. Waits until the folder is available.
+    pub(super) fn count_changed(&mut self) {
+        let Some((numbers, contents)) = self.changed.filter(|_| self.lock.is_some()) else { return };
+        match self.lost_in(numbers, contents) {
+            Ok(lost) => {
+                self.changed = None;
+                self.account.safe = self.account.safe.saturating_sub(lost);
+                self.account.lost += lost;
+            }
+            Err(error) => self.failed("count the lost samples", &io::Error::other(error)),
+        }
+    }
+
+    /// Number of a segment's samples that cannot be read.
+    fn lost_in(&self, numbers: Numbers, contents: Contents) -> Result<u64, StoreError> {
+        let name = numbers.name();
+        let len = match self.files.open(&name).and_then(|file| self.files.len(&file)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(contents.closing.samples),
+            len => len.map_err(StoreError::io(&name, "open"))?,
+        };
+        let listed = Some(Listed { contents: Some(contents), is_damaged: false });
+        let entry = Entry { numbers, len, archive: self.manifest.archive, listed };
+        let part = Part::open(&self.files, &entry, 0, &|_| false)?;
+        Ok(part.problems.iter().map(|problem| problem.lost).sum::<u64>().min(contents.closing.samples))
+    }
+
     /// Names of files that the manifest lists and the folder does not contain. Packing may run at the same time, so a file counts
     /// only if the manifest listed it both at the previous call and now. The first call therefore finds none. Lists the folder,
     /// and reads the manifest if it has changed.
