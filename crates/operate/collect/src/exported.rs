@@ -5,6 +5,7 @@
 use crate::clock::{Clock, SAME_NS};
 use crate::gate::Gate;
 use crate::kept;
+use crate::unconnected::{Unconnected, fits};
 use base::{MonoNs, Severity, Status};
 use host::plant::archive::{Policy, Signal};
 use ring::{Cursor, Number, Variables};
@@ -116,6 +117,18 @@ impl Page {
         variables.filter_map(due).min()
     }
 
+    /// Adds the wanted patterns, each connected if the process exports a variable that fits.
+    pub(crate) fn add_to(&self, list: &mut Unconnected) {
+        let segment = self.imports.as_ref().and_then(|imports| imports.segment().ok());
+        for (pattern, _) in &self.wanted {
+            let has = |segment: &Variables<'_>| {
+                let mut names = (0..segment.len()).filter_map(|index| segment.name(index));
+                names.any(|name| fits(pattern, name.as_str()))
+            };
+            list.add(segment.as_ref().is_some_and(has), || format!("{}/{pattern}", self.name));
+        }
+    }
+
     /// Whether a process exports.
     pub(crate) const fn is_connected(&self) -> bool {
         self.imports.is_some()
@@ -133,8 +146,9 @@ impl Variable {
         tell: Tell<'_>,
     ) -> Result<Option<Self>, StoreError> {
         let (Some(name), Some(cursor)) = (segment.name(index), segment.oldest(index)) else { return Ok(None) };
-        let fits = |pattern: &str| pattern == name.as_str() || base::glob(pattern, name.as_str());
-        let Some((_, policy)) = wanted.iter().find(|(pattern, _)| fits(pattern)) else { return Ok(None) };
+        let Some((_, policy)) = wanted.iter().find(|(pattern, _)| fits(pattern, name.as_str())) else {
+            return Ok(None);
+        };
         let units = segment.unit(index).map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let about = About { units, precision: None, labels: Vec::new() };
         // The metadata also hold for the samples already in the ring.

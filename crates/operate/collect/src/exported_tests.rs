@@ -80,6 +80,22 @@ fn write((exports, index): &(Exports, usize), pulses: impl Iterator<Item = u64>)
 }
 
 #[test]
+fn a_pattern_is_unconnected_until_a_process_exports_a_variable_that_fits() {
+    let site = Site::new("unconnected");
+    let mut life = site.life(Policy::Monitor { deadband: 0.0 });
+    life.page.wanted = ["v*", "other"].map(|name| (name.to_owned(), Policy::Monitor { deadband: 0.0 })).to_vec();
+    let text = |life: &Life| {
+        let mut list = Unconnected::default();
+        life.page.add_to(&mut list);
+        list.text().replace(&site.name, "PAGE")
+    };
+    assert_eq!(text(&life), "2 of 2 signals not connected: PAGE/v*, PAGE/other");
+    let _exports = site.exports();
+    life.page.look(LOOK_AFTER.0, &mut life.clock, &mut life.logger, &mut |_| ()).unwrap();
+    assert_eq!(text(&life), "1 of 2 signals not connected: PAGE/other");
+}
+
+#[test]
 fn clock_steps_during_logging_lose_and_duplicate_nothing_and_are_noted() {
     let mut site = Site::new("clock");
     let (exports, mut life) = (site.exports(), site.life(ALL));

@@ -18,6 +18,7 @@ mod origins;
 mod serve;
 pub mod status;
 mod troubles;
+mod unconnected;
 
 pub use gate::Gate;
 pub use serve::{CollectError, serve};

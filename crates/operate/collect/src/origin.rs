@@ -3,10 +3,11 @@
 use crate::gate::Gate;
 use crate::kept;
 use crate::origins::{Alarms, Frames, Loops, Messages, PvAccess, Streams};
+use crate::unconnected::{Unconnected, fits};
 use host::plant::archive::{Policy, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 use store::{Folder, Logger, SignalId, StoreError};
@@ -33,6 +34,8 @@ pub(crate) enum Item {
     Behind { name: String, at: i64, cause: Cause, lost: u64 },
     /// A message for the log; it starts with the signal's name.
     Told(String),
+    /// The patterns to which nothing fits at present, for a source whose signals have rare values.
+    Missing(Vec<String>),
 }
 
 impl Item {
@@ -68,6 +71,17 @@ enum Message {
     Away(String),
 }
 
+/// What shows that a pattern of names is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    /// Its source, which reports [`Item::Missing`] itself. Values may be rare.
+    Source,
+    /// A value of the same process or frame: the first part of the name.
+    Owner,
+    /// A value of a signal that fits.
+    Signal,
+}
+
 /// A source as the logger sees it.
 pub(crate) struct Follower {
     /// Prefix of its signals' names: `SOURCE/OWNER/`. Empty for PVAccess, whose signals have the names of their channels.
@@ -78,6 +92,11 @@ pub(crate) struct Follower {
     /// By the name without prefix; `None` for signals that are not archived.
     signals: HashMap<String, Option<(SignalId, Gate)>>,
     is_there: Option<bool>,
+    sign: Sign,
+    /// Patterns that the source reports as missing.
+    missing: Vec<String>,
+    /// Signals without values since a disconnection or refusal, by the name without prefix.
+    gone: HashSet<String>,
 }
 
 impl Follower {
@@ -103,21 +122,23 @@ impl Follower {
                 let origin = Box::new(Streams::new(&key, wanted));
                 // The source already applies the policies, except those that depend on values.
                 let wanted = origin.passed();
-                return Some(Self::begin("streams/".to_owned(), "streams", origin, (wanted, IMAGES_WAITING_MAX)));
+                let limits = (wanted, IMAGES_WAITING_MAX);
+                return Some(Self::begin("streams/".to_owned(), "streams", origin, Sign::Source, limits));
             }
             let owner = key.split_once('/').map_or(key.as_str(), |(owner, _)| owner);
-            let (kind, origin): (_, Box<dyn Origin>) = match source {
+            let (kind, sign, origin): (_, _, Box<dyn Origin>) = match source {
                 Source::ChannelAccess | Source::Variables | Source::Streams => return None,
                 Source::PvAccess => {
                     let origin = PvAccess::new(wanted.iter().map(|(name, _)| name.clone()).collect());
-                    return Some(Self::begin(String::new(), "pvaccess", Box::new(origin), (wanted, WAITING_MAX)));
+                    let limits = (wanted, WAITING_MAX);
+                    return Some(Self::begin(String::new(), "pvaccess", Box::new(origin), Sign::Signal, limits));
                 }
-                Source::Loops => ("loops", Box::new(Loops::new(owner))),
-                Source::Frames => ("frames", Box::new(Frames::new(owner))),
-                Source::Messages => ("messages", Box::new(Messages::new(&key))),
-                Source::Alarms => ("alarms", Box::new(Alarms::new(owner))),
+                Source::Loops => ("loops", Sign::Owner, Box::new(Loops::new(owner))),
+                Source::Frames => ("frames", Sign::Owner, Box::new(Frames::new(owner))),
+                Source::Messages => ("messages", Sign::Source, Box::new(Messages::new(&key))),
+                Source::Alarms => ("alarms", Sign::Signal, Box::new(Alarms::new(owner))),
             };
-            Some(Self::begin(format!("{kind}/{owner}/"), kind, origin, (wanted, WAITING_MAX)))
+            Some(Self::begin(format!("{kind}/{owner}/"), kind, origin, sign, (wanted, WAITING_MAX)))
         };
         wanted.into_iter().filter_map(begin).collect()
     }
@@ -126,11 +147,35 @@ impl Follower {
         name: String,
         kind: &str,
         mut origin: Box<dyn Origin>,
+        sign: Sign,
         (wanted, waiting): (Patterns, usize),
     ) -> std::io::Result<Self> {
         let (say, said) = sync_channel(waiting);
         std::thread::Builder::new().name(kind.to_owned()).spawn(move || follow(origin.as_mut(), &say))?;
-        Ok(Self { name, said, wanted, signals: HashMap::new(), is_there: None })
+        Ok(Self::new(name, said, wanted, sign))
+    }
+
+    fn new(name: String, said: Receiver<Message>, wanted: Patterns, sign: Sign) -> Self {
+        let (signals, missing, gone) = (HashMap::new(), Vec::new(), HashSet::new());
+        Self { name, said, wanted, signals, is_there: None, sign, missing, gone }
+    }
+
+    /// Adds the wanted patterns, each connected if the source has a signal that fits.
+    pub(crate) fn add_to(&self, list: &mut Unconnected) {
+        let owner = |name: &str| name.split('/').next().map(str::to_owned).unwrap_or_default();
+        let has = |pattern: &String| match self.sign {
+            Sign::Source => !self.missing.contains(pattern),
+            Sign::Owner => {
+                let pattern = owner(pattern);
+                self.signals.keys().any(|name| !self.gone.contains(name) && fits(&pattern, &owner(name)))
+            }
+            // The exact name first: PVAccess may have thousands.
+            Sign::Signal if self.signals.contains_key(pattern) => !self.gone.contains(pattern),
+            Sign::Signal => self.signals.keys().any(|name| !self.gone.contains(name) && base::glob(pattern, name)),
+        };
+        for (pattern, _) in &self.wanted {
+            list.add(self.is_there == Some(true) && has(pattern), || format!("{}{pattern}", self.name));
+        }
     }
 
     /// The name in log lines.
@@ -205,10 +250,16 @@ impl Follower {
                 tell(&format!("{}{what}", self.name));
                 return Ok(());
             }
+            Item::Missing(patterns) => {
+                self.missing = patterns;
+                return Ok(());
+            }
         };
+        if !self.gone.is_empty() {
+            self.gone.remove(&name);
+        }
         if !self.signals.contains_key(&name) {
-            let fits = |pattern: &str| pattern == name || base::glob(pattern, &name);
-            let known = match self.wanted.iter().find(|(pattern, _)| fits(pattern)) {
+            let known = match self.wanted.iter().find(|(pattern, _)| fits(pattern, &name)) {
                 Some((_, policy)) => match logger.signal(&format!("{}{name}", self.name), about, sample.at) {
                     Ok(signal) => Some((signal, Gate::new(*policy, now))),
                     // The source reported an invalid name. Archive its other signals.
@@ -232,7 +283,10 @@ impl Follower {
         let at = crate::serve::wall();
         let is_of_all = prefix.is_empty() || prefix.ends_with('/');
         let is_meant = |name: &str| if is_of_all { name.starts_with(prefix) } else { name == prefix };
-        for (_, known) in self.signals.iter_mut().filter(|(name, _)| is_meant(name)) {
+        for (name, known) in self.signals.iter_mut().filter(|(name, _)| is_meant(name)) {
+            if matches!(cause, Cause::Disconnected | Cause::Refused) {
+                self.gone.insert(name.clone());
+            }
             let Some((signal, gate)) = known else { continue };
             kept::gap(gate, *signal, (at, cause, lost), logger);
         }
@@ -273,7 +327,7 @@ mod tests {
         let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
         let (say, said) = sync_channel(8);
         let wanted = vec![("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
-        let mut followed = Follower { name: "streams/".into(), said, wanted, signals: HashMap::new(), is_there: None };
+        let mut followed = Follower::new("streams/".into(), said, wanted, Sign::Source);
         let gap = || Item::Gap { prefix: "x".into(), cause: Cause::Disconnected, lost: 0 };
         for said in [
             Message::Away("none".into()),
@@ -289,13 +343,58 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_is_unconnected_until_its_source_has_a_signal_that_fits_and_while_that_is_away() {
+        let folder = harness::Folder::new();
+        let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
+        let follower = |name: &str, patterns: &[&str], sign| {
+            let (say, said) = sync_channel(8);
+            let all = Policy::Monitor { deadband: 0.0 };
+            let wanted = patterns.iter().map(|pattern| ((*pattern).to_owned(), all)).collect();
+            (say, Follower::new(name.into(), said, wanted, sign))
+        };
+        let mut text = |followed: &mut Follower| {
+            followed.look(0, &mut logger, &mut |_| ()).unwrap();
+            let mut list = Unconnected::default();
+            followed.add_to(&mut list);
+            list.text()
+        };
+        let of = |name: &str| Item::number(name.into(), "", 1, 7);
+        let gap = |prefix: &str| Item::Gap { prefix: prefix.into(), cause: Cause::Disconnected, lost: 0 };
+        let say = |to: &SyncSender<Message>, items: Vec<Item>| assert!(to.send(Message::Items(items)).is_ok());
+
+        let (to, mut loops) = follower("loops/x/", &["a/p99", "b/*"], Sign::Owner);
+        assert_eq!(text(&mut loops), "2 of 2 signals not connected: loops/x/a/p99, loops/x/b/*");
+        say(&to, vec![of("a/count")]);
+        assert_eq!(text(&mut loops), "1 of 2 signals not connected: loops/x/b/*", "a slow loop has few times");
+        say(&to, vec![of("b/count"), gap("a/")]);
+        assert_eq!(text(&mut loops), "1 of 2 signals not connected: loops/x/a/p99");
+        say(&to, vec![of("a/count")]);
+        assert_eq!(text(&mut loops), "");
+        assert!(to.send(Message::Away("none".into())).is_ok());
+        assert_eq!(text(&mut loops), "2 of 2 signals not connected: loops/x/a/p99, loops/x/b/*");
+
+        let (to, mut pvaccess) = follower("", &["A", "B"], Sign::Signal);
+        say(&to, vec![of("A")]);
+        assert_eq!(text(&mut pvaccess), "1 of 2 signals not connected: B");
+        say(&to, vec![of("B"), gap("A")]);
+        assert_eq!(text(&mut pvaccess), "1 of 2 signals not connected: A");
+
+        let (to, mut messages) = follower("messages/m/", &["put/*"], Sign::Source);
+        assert_eq!(text(&mut messages), "1 of 1 signals not connected: messages/m/put/*");
+        say(&to, vec![]);
+        assert_eq!(text(&mut messages), "", "there may be no message for a long time");
+        say(&to, vec![Item::Missing(vec!["put/*".into()])]);
+        assert_eq!(text(&mut messages), "1 of 1 signals not connected: messages/m/put/*");
+    }
+
+    #[test]
     fn a_poll_returns_whether_data_arrived_and_when_a_scan_is_due() {
         let folder = harness::Folder::new();
         let mut logger = Logger::open(Folder::new(&folder.0), store::Config::default(), 0).unwrap();
         let (say, said) = sync_channel(4);
         let scan = Policy::Scan { period: DurNs::from_secs(10) };
         let wanted = vec![("slow".to_owned(), scan), ("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
-        let mut followed = Follower { name: "loops/x/".into(), said, wanted, signals: HashMap::new(), is_there: None };
+        let mut followed = Follower::new("loops/x/".into(), said, wanted, Sign::Owner);
         let mut look = |now| followed.look(now, &mut logger, &mut |_| ()).unwrap();
         assert_eq!(look(5), SourcePoll { has_said: false, due: i64::MAX });
         let of = |name: &str| Item::number(name.into(), "", 1, 7);

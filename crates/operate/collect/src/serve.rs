@@ -6,6 +6,7 @@ use crate::exported::Page;
 use crate::origin::{Follower, SourcePoll};
 use crate::status::{self, Status, StatusServer};
 use crate::troubles::{RateLimit, Troubles, UnsentReports};
+use crate::unconnected::Unconnected;
 use base::MonoNs;
 use canet::session::Session;
 use cassandra::{News, Upload};
@@ -298,7 +299,13 @@ impl Collector<'_> {
         self.inspect(now);
         let at = Session::now();
         self.supervisor.works(at, self.troubles.stands().or(self.missing.as_deref()));
-        self.supervisor.status(at, || self.channels.as_ref().map_or_else(String::new, Channels::unconnected));
+        self.supervisor.status(at, || {
+            let mut list = Unconnected::default();
+            self.pages.iter().for_each(|page| page.add_to(&mut list));
+            self.followed.iter().for_each(|followed| followed.add_to(&mut list));
+            let texts = [self.channels.as_ref().map_or_else(String::new, Channels::unconnected), list.text()];
+            texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+        });
     }
 
     /// Checks whether the archive's files still exist.
@@ -373,6 +380,9 @@ impl Collector<'_> {
             // The pack is on the disk, or its files are unchanged.
             let _ = packing.join();
         }
+        // What the last samples reveal is reported before the end.
+        self.logger.sync(mono());
+        self.tell_failures(mono());
         let account = self.logger.close(mono(), wall());
         let lost = account.lost + account.unsure + account.refused;
         (self.tell)(&format!("{} samples safe, {lost} lost, {} repeated", account.safe, account.repeated));

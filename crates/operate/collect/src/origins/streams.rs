@@ -4,6 +4,7 @@ use crate::gate::Nth;
 use crate::image::{Image, ImagePoll, identity};
 use crate::origin::{Item, Origin};
 use crate::serve::{mono, wall};
+use crate::unconnected::fits;
 use base::MonoNs;
 use host::plant::archive::Policy;
 use ring::image::Head;
@@ -34,6 +35,8 @@ pub(crate) struct Streams {
     wanted: Vec<(String, Policy)>,
     known: BTreeMap<String, Stream>,
     troubles: BTreeMap<String, Trouble>,
+    /// Patterns that no known stream fits.
+    missing: Vec<String>,
     census_at: i64,
     /// True until the first listing: streams found then may already have had images.
     is_first: bool,
@@ -96,6 +99,7 @@ impl Streams {
             wanted,
             known: BTreeMap::new(),
             troubles: BTreeMap::new(),
+            missing: Vec::new(),
             census_at: i64::MIN,
             is_first: true,
             tai: 0,
@@ -121,8 +125,7 @@ impl Streams {
             // Nothing is stored for files that do not match.
             let file = entry.file_name();
             let Some(name) = file.to_str().and_then(|file| file.strip_suffix(ENDING)) else { continue };
-            let fits = |pattern: &str| pattern == name || base::glob(pattern, name);
-            let Some((_, policy)) = self.wanted.iter().find(|(pattern, _)| fits(pattern)) else { continue };
+            let Some((_, policy)) = self.wanted.iter().find(|(pattern, _)| fits(pattern, name)) else { continue };
             // Removed since it was listed.
             let Ok(about) = entry.metadata() else { continue };
             if there.len() == STREAMS_MAX {
@@ -147,6 +150,13 @@ impl Streams {
             let files =
                 if self.troubles.is_empty() { "has no stream of these names" } else { "has none that can be read" };
             return Err(format!("{} {files}", self.folder.display()));
+        }
+        let is_missing = |pattern: &String| !self.known.keys().any(|name| fits(pattern, name));
+        let missing: Vec<String> =
+            self.wanted.iter().map(|one| &one.0).filter(|one| is_missing(one)).cloned().collect();
+        if missing != self.missing {
+            found.push(Item::Missing(missing.clone()));
+            self.missing = missing;
         }
         // If all are gone, the error is reported for all of them.
         found.extend(gone.into_iter().map(|prefix| Item::Gap { prefix, cause: Cause::Disconnected, lost: 0 }));

@@ -103,7 +103,20 @@ fn shown(found: &Item) -> String {
         Item::Behind { name, cause: Cause::Overflow, lost, .. } => format!("{name}: missed {lost}"),
         Item::Behind { name, cause, lost, .. } => format!("{name}: {cause} {lost}"),
         Item::Told(what) => what.clone(),
+        Item::Missing(patterns) => format!("missing: {}", patterns.join(", ")),
     }
+}
+
+#[test]
+fn a_pattern_that_no_stream_fits_is_missing_while_others_are_there() {
+    let mut site = Site::new(ALL);
+    let _a = site.writer("a");
+    assert_eq!(site.after(0), [""; 0]);
+    site.streams.wanted.push(("b".to_owned(), ALL));
+    assert_eq!(site.after(MS), ["missing: b"]);
+    assert_eq!(site.after(MS), [""; 0]);
+    let _b = site.writer("b");
+    assert_eq!(site.after(MS), ["missing: "]);
 }
 
 #[test]
