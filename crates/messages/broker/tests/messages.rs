@@ -347,6 +347,20 @@ fn a_request_on_an_unserved_band_is_answered_with_the_served_bands() {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_is_a_fault_of_the_server() {
+    let log = std::env::temp_dir().join(fresh());
+    std::os::unix::fs::symlink("/dev/full", &log).unwrap();
+    let server = Server::start(Config { name: fresh(), log: Some(log.clone()), ..Config::default() });
+    let mut client = server.client("a");
+    assert_eq!(ask(&mut client, "put/nothing/on").0, Code::NoObject);
+    let fault = server.until(|event| matches!(event, Event::Round(Some(_))));
+    let why = "cannot be written: No space left on device (os error 28); 1 lines lost";
+    assert_eq!(fault, Event::Round(Some(format!("the message log {} {why}", log.display()))));
+    drop(server);
+    std::fs::remove_file(&log).unwrap();
+}
+
+#[test]
 fn a_flood_on_one_band_loses_log_records_of_that_band_only_and_they_are_counted() {
     // More than the queue of a band's log holds without a reader.
     const FLOOD: usize = 30_000;

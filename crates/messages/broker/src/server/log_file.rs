@@ -28,6 +28,9 @@ impl Default for LogLimit {
 /// Time between two attempts to write after a failure.
 const AGAIN: DurNs = DurNs::from_secs(5);
 
+/// Interval of checks, while there are no lines, whether the file is still at its path.
+const CHECK: DurNs = DurNs::from_secs(1);
+
 pub(super) struct LogFile {
     path: PathBuf,
     limit: LogLimit,
@@ -40,6 +43,8 @@ pub(super) struct LogFile {
     torn: bool,
     outage: Option<Outage>,
     unwritten: u64,
+    /// Time of the next check without lines.
+    check: MonoNs,
 }
 
 /// The file cannot be written at present.
@@ -81,13 +86,14 @@ impl LogFile {
             torn: false,
             outage: None,
             unwritten: 0,
+            check: MonoNs(0),
         })
     }
 
     /// Writes whole lines. If they would exceed the size limit, the file is renamed first; if it cannot be renamed, it
     /// keeps growing. If the file cannot be written, lines are lost and counted. Writing is tried again every 5 s, also
-    /// without new lines; on success, a log line contains the number of lost lines. `tell` receives each change of
-    /// state once.
+    /// without new lines; on success, a log line contains the number of lost lines. A file that is no longer at its
+    /// path is created again, also without new lines. `tell` receives each change of state once.
     pub(super) fn write(&mut self, now: MonoNs, unix_now_ns: u64, lines: &str, tell: &mut dyn FnMut(LogNotice)) {
         let mut text = Cow::Borrowed("");
         match &self.outage {
@@ -100,7 +106,15 @@ impl LogFile {
                 let _ = writeln!(line, " message-log lost={lines}: the file could not be written for {long}: {why}");
                 text = line.into();
             }
-            None if lines.is_empty() => return,
+            None if lines.is_empty() => {
+                if now < self.check {
+                    return;
+                }
+                self.check = now + CHECK;
+                if self.is_in_place() {
+                    return;
+                }
+            }
             None => {}
         }
         let told = text.len();
@@ -147,6 +161,12 @@ impl LogFile {
     /// Lines lost because the file could not be written.
     pub(super) fn unwritten(&self) -> u64 {
         self.unwritten
+    }
+
+    /// The present fault.
+    pub(super) fn fault(&self) -> Option<String> {
+        let Outage { why, lines, .. } = self.outage.as_ref()?;
+        Some(format!("the message log {} cannot be written: {why}; {lines} lines lost", self.path.display()))
     }
 
     /// Makes the next [`write`](Self::write) try again immediately.
@@ -309,6 +329,30 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_folder_is_a_fault_of_the_log_also_without_lines_until_it_is_back() {
+        let folder = Folder::new("log-folder");
+        let within = folder.0.join("logs");
+        std::fs::create_dir_all(&within).unwrap();
+        let mut log = LogFile::open(within.join("log"), LogLimit::default()).unwrap();
+        let mut at = |secs: i64, lines: &str| {
+            log.write(NOW + DurNs::from_secs(secs), UNIX, lines, &mut |_| ());
+            log.fault()
+        };
+        assert_eq!(at(0, "one\n"), None);
+        std::fs::remove_dir_all(&within).unwrap();
+        let path = within.join("log");
+        let fault = |lines| {
+            let why = "No such file or directory (os error 2)";
+            Some(format!("the message log {} cannot be written: {why}; {lines} lines lost", path.display()))
+        };
+        assert_eq!([at(1, ""), at(2, "two\nthree\n")], [fault(0), fault(2)]);
+        std::fs::create_dir_all(&within).unwrap();
+        assert_eq!(at(7, ""), None);
+        let says = "message-log lost=2: the file could not be written for 6s: No such file or directory (os error 2)";
+        assert_eq!(folder.read("logs/log"), format!("2026-11-22T06:19:12.000000Z {says}\n"));
+    }
+
+    #[test]
     fn a_full_log_file_is_rotated_and_the_oldest_one_deleted() {
         let folder = Folder::new("full");
         let path = folder.0.join("log");
@@ -370,7 +414,7 @@ mod tests {
                 });
             };
             log.write(NOW + DurNs::from_ms(ms), UNIX, lines, &mut tell);
-            (log.unwritten(), log.outage.is_some(), std::mem::take(&mut told))
+            (log.unwritten(), log.fault().is_some(), std::mem::take(&mut told))
         };
         assert_eq!(at(0, ""), (0, false, vec![]), "no line for an empty text");
         let (lost, fails, told) = at(10, "one\ntwo\n");

@@ -76,8 +76,8 @@ pub enum Event {
     Mended(String),
     /// Tally of answers with a deadline so far, and the number of missed hard deadlines.
     Value(Tally, u64),
-    /// The control thread has finished a round, with a description of the bands' threads that hang. Rounds are at most 50 ms
-    /// apart if nothing happens.
+    /// The control thread has finished a round, with the present fault: bands' threads that hang, or a log that cannot be
+    /// written. Rounds are at most 50 ms apart if nothing happens.
     Round(Option<String>),
 }
 
@@ -215,7 +215,8 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     let mut buffer = MessageBuffer::new();
     while !stop.load(Ordering::Relaxed) {
         control.round(&mut buffer);
-        (control.say)(Event::Round(bands.hanging(mono_now())));
+        let fault = bands.hanging(mono_now()).or_else(|| control.log_fault());
+        (control.say)(Event::Round(fault));
     }
     lanes_stop.store(true, Ordering::Relaxed);
     control.lanes.iter().for_each(|lane| lane.gate.wake());
@@ -223,10 +224,17 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     // Last attempt to write a log that could not be written.
     control.log.iter_mut().for_each(LogFile::hurry);
     while control.write_log() {}
+    let fault = control.log_fault();
+    (control.say)(Event::Round(fault));
     Ok(())
 }
 
 impl Control<'_> {
+    /// The present fault of the message log.
+    fn log_fault(&self) -> Option<String> {
+        self.log.as_ref().and_then(LogFile::fault)
+    }
+
     /// Waits for work, and does it.
     fn round(&mut self, buffer: &mut MessageBuffer) {
         // While accepting fails, a waiting connection would wake this thread again at once.
