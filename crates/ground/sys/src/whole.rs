@@ -1,9 +1,9 @@
-//! Atomic replacement of files.
+//! Files as a whole: atomic replacement, removal, and whether an open file is still the one at its path.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Event that the new content must survive.
@@ -86,6 +86,18 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether an open file is the one at this path, by device and inode. Another program may have moved, removed or replaced it.
+///
+/// # Errors
+/// The kernel's.
+pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(found) => file.metadata().map(|open| (open.dev(), open.ino()) == (found.dev(), found.ino())),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn temporary(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".new");
@@ -96,7 +108,7 @@ fn temporary(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use rustix::io::Errno;
-    use std::os::unix::fs::{MetadataExt as _, symlink};
+    use std::os::unix::fs::symlink;
 
     const STEPS: [Step; 5] = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncDir];
 

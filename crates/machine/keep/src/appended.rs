@@ -106,11 +106,7 @@ impl Appended {
 
 /// Whether an open file is the one at this path. `true` if that cannot be determined.
 fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(open), Ok(found)) => (open.dev(), open.ino()) == (found.dev(), found.ino()),
-        (_, Err(error)) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
-        _ => true,
-    }
+    sys::whole::is_at(file, path).unwrap_or(true)
 }
 
 #[cfg(test)]

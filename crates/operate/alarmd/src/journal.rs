@@ -67,7 +67,7 @@ pub struct Retention {
 pub struct Journal {
     folder: PathBuf,
     /// Held while the journal is written.
-    _lock: FileLock,
+    lock: FileLock,
     /// `None` if no file could be created yet.
     file: Option<File>,
     number: u64,
@@ -103,15 +103,7 @@ impl Journal {
         panel: &mut Panel,
         now: Now,
     ) -> Result<(Self, JournalReport), JournalError> {
-        DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
-        let path = folder.join("lock");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o640).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        let lock = options.open(&path).map_err(failed(&path, "open it"))?;
-        let lock = FileLock::try_take(lock).map_err(|(error, _)| match error.kind() {
-            io::ErrorKind::WouldBlock => JournalError::Taken(folder.to_owned()),
-            _ => failed(&path, "lock it")(error),
-        })?;
+        let lock = take(folder)?;
         let numbers = numbers(folder).map_err(failed(folder, "read it"))?;
         let mut unread = 0;
         if let Some(last) = numbers.last() {
@@ -122,7 +114,7 @@ impl Journal {
         let (folder, file) = (folder.to_owned(), None);
         let mut journal = Self {
             folder,
-            _lock: lock,
+            lock,
             file,
             number: last,
             length: 0,
@@ -186,11 +178,32 @@ impl Journal {
         self.failed(doing)(error)
     }
 
+    /// Checks that the file and the lock are the ones at their paths, and that the file has the length that was written.
+    fn check_place(&mut self) -> Result<(), JournalError> {
+        let Some(file) = self.file.as_ref().filter(|_| self.failed.is_none()) else { return Ok(()) };
+        let found = sys::whole::is_at(file, &file_of(&self.folder, self.number))
+            .and_then(|is_there| Ok(is_there && sys::whole::is_at(self.lock.file(), &lock_of(&self.folder))?))
+            .and_then(|is_there| Ok((is_there, file.metadata()?.len())));
+        let why = match found {
+            Ok((true, length)) if length == self.length => return Ok(()),
+            Ok((_, length)) => {
+                // When the next file begins, this one is truncated to its safe length, which must not extend it.
+                self.safe_length = self.safe_length.min(length);
+                io::Error::other(
+                    "another program removed, replaced or changed it or its folder; restore earlier events from a copy",
+                )
+            }
+            Err(error) => error,
+        };
+        Err(self.give_up("continue it", why))
+    }
+
     /// Syncs all appended lines.
     ///
     /// # Errors
-    /// The disk's error.
+    /// The disk's error, or that another program changed the file or its folder.
     pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.check_place()?;
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -218,11 +231,17 @@ impl Journal {
         self.renew(panel, now)
     }
 
-    /// Starts a new file with the state of all alarms and the unsynced lines, for example after a time of disk errors.
+    /// Starts a new file with the state of all alarms and the unsynced lines, for example after a time of disk errors. If
+    /// another program removed or replaced the folder, the file is in the folder at the path, which is created if missing.
     ///
     /// # Errors
     /// The disk's error; the present file then remains in use.
     pub fn renew(&mut self, panel: &Panel, now: Now) -> Result<(), JournalError> {
+        if !sys::whole::is_at(self.lock.file(), &lock_of(&self.folder)).unwrap_or(true) {
+            self.lock = take(&self.folder)?;
+            let there = numbers(&self.folder).map_err(failed(&self.folder, "read it"))?;
+            self.number = self.number.max(there.last().copied().unwrap_or_default());
+        }
         // If there is no file yet, this is the start of the journal.
         self.begin(panel, self.file.is_none(), now)?;
         self.forget(now)
@@ -298,6 +317,23 @@ fn written_secs(path: &Path) -> Option<u64> {
     Some(modified.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
 }
 
+fn lock_of(folder: &Path) -> PathBuf {
+    folder.join("lock")
+}
+
+/// Creates the folder if it is missing, and takes its lock.
+fn take(folder: &Path) -> Result<FileLock, JournalError> {
+    DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed(folder, "make it"))?;
+    let path = lock_of(folder);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o640).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    let lock = options.open(&path).map_err(failed(&path, "open it"))?;
+    FileLock::try_take(lock).map_err(|(error, _)| match error.kind() {
+        io::ErrorKind::WouldBlock => JournalError::Taken(folder.to_owned()),
+        _ => failed(&path, "lock it")(error),
+    })
+}
+
 fn file_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:010}{SUFFIX}"))
 }
@@ -339,7 +375,7 @@ fn begin(
 /// Whether a process writes the journal in `folder`. False if that cannot be determined.
 #[must_use]
 pub fn is_written(folder: &Path) -> bool {
-    let lock = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(folder.join("lock"));
+    let lock = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(lock_of(folder));
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
 }
 
@@ -456,6 +492,39 @@ mod tests {
         assert_eq!(place.acts(), ["one", "two", "three", "four"]);
         let last = std::fs::read_to_string(file_of(&place.0, 2)).unwrap();
         assert!(["two", "three", "four"].iter().all(|path| last.contains(path)), "{last}");
+    }
+
+    /// Replaces `place` by what `change` makes of it, and checks that the next sync reports it, also without new lines, and that
+    /// the present state and later lines are then in a new file at the path.
+    fn continues_after(name: &str, change: impl FnOnce(&Path)) -> Vec<String> {
+        let place = Place::new(name);
+        let mut journal = place.open().unwrap();
+        journal.add(&entry("one"), true).unwrap();
+        change(&place.0);
+        let why = journal.sync().unwrap_err().to_string();
+        assert!(why.contains("another program removed, replaced or changed it or its folder"), "{name}: {why}");
+        assert!(journal.add(&entry("two"), false).is_err(), "{name}");
+        journal.renew(&panel(), NOW).unwrap();
+        journal.add(&entry("three"), true).unwrap();
+        assert!(matches!(place.open(), Err(JournalError::Taken(_))), "{name}");
+        assert_eq!(journal.number, 2, "{name}");
+        place.acts()
+    }
+
+    #[test]
+    fn a_journal_that_another_program_removes_replaces_or_changes_continues_in_a_new_file_and_is_reported() {
+        let file = |folder: &Path| file_of(folder, 1);
+        assert_eq!(continues_after("gone", |place| std::fs::remove_dir_all(place).unwrap()), ["two", "three"]);
+        assert_eq!(continues_after("no-file", |place| std::fs::remove_file(file(place)).unwrap()), ["two", "three"]);
+        let exchange = |place: &Path| {
+            let copy = std::fs::read(file(place)).unwrap();
+            std::fs::remove_dir_all(place).unwrap();
+            std::fs::create_dir(place).unwrap();
+            std::fs::write(place.join("lock"), "").unwrap();
+            std::fs::write(file(place), copy).unwrap();
+        };
+        assert_eq!(continues_after("exchanged", exchange), ["one", "two", "three"]);
+        assert_eq!(continues_after("cut", |place| std::fs::write(file(place), "").unwrap()), ["two", "three"]);
     }
 
     #[test]

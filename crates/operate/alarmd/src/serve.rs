@@ -72,8 +72,8 @@ struct Server<'a> {
     session: Session,
     sources: HashMap<ChannelId, Source>,
     parts: Option<Parts>,
-    /// Whether the last write of the journal succeeded.
-    is_written: bool,
+    /// Why the journal cannot be written.
+    unwritten: Option<String>,
     synced: MonoNs,
     supervisor: Supervisor,
     report: &'a mut dyn FnMut(&str),
@@ -125,10 +125,12 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let alarms = config.alarms.len();
     report(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
     let parts = said.map(|said| Parts { said, all, before: BTreeMap::new() });
-    let (is_written, synced, supervisor) = (true, Session::now(), Supervisor::from_env());
+    let (synced, supervisor) = (Session::now(), Supervisor::from_env());
+    let first = unwritten.map_or(Ok(()), Err);
+    let unwritten = None;
     let mut server =
-        Server { config, panel, journal, clients, session, sources, parts, is_written, synced, supervisor, report };
-    server.wrote(unwritten.map_or(Ok(()), Err));
+        Server { config, panel, journal, clients, session, sources, parts, unwritten, synced, supervisor, report };
+    server.wrote(first);
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
     }
@@ -154,7 +156,7 @@ impl Server<'_> {
             self.synced = at;
             self.keep();
         }
-        self.supervisor.works(at, (!self.is_written).then_some("the journal cannot be written"));
+        self.supervisor.works(at, self.unwritten.as_deref());
         self.supervisor.status(at, || self.session.client.unconnected());
         Ok(())
     }
@@ -308,8 +310,9 @@ impl Server<'_> {
     /// Reports once that the journal cannot be written.
     fn wrote(&mut self, written: Result<(), JournalError>) {
         if let Err(why) = written
-            && std::mem::replace(&mut self.is_written, false)
+            && self.unwritten.is_none()
         {
+            self.unwritten = Some(format!("the journal cannot be written: {why}"));
             (self.report)(&format!(
                 "{why}; alarms continue, but cannot be acknowledged until the journal can be written"
             ));
@@ -318,11 +321,11 @@ impl Server<'_> {
 
     /// Syncs the journal. After a failure, starts a new file with the state of all alarms.
     fn keep(&mut self) {
-        if self.is_written {
+        if self.unwritten.is_none() {
             let synced = self.journal.sync().and_then(|()| self.journal.turn(&self.panel, now()));
             self.wrote(synced);
         } else if self.journal.renew(&self.panel, now()).is_ok() {
-            self.is_written = true;
+            self.unwritten = None;
             (self.report)(
                 "the journal can be written again, in a new file that begins with the present state and the events since the failure",
             );

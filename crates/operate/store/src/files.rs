@@ -243,12 +243,7 @@ impl Files for Folder {
     }
 
     fn is_in_place(&self, file: &File, name: &str) -> io::Result<bool> {
-        let identity = |about: std::fs::Metadata| (about.dev(), about.ino());
-        match std::fs::symlink_metadata(self.0.join(name)) {
-            Ok(found) => Ok(identity(found) == identity(file.metadata()?)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
-            Err(error) => Err(error),
-        }
+        sys::whole::is_at(file, &self.0.join(name))
     }
 }
 

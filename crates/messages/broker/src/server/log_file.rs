@@ -5,9 +5,9 @@ use base::{DurNs, MonoNs};
 use rustix::fs::OFlags;
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Size limit of the message log.
@@ -182,9 +182,7 @@ impl LogFile {
 
     /// Whether the open file is still the one at the path. Another program may have moved or removed it.
     fn is_in_place(&self) -> bool {
-        let is_same = |open: Metadata, found: Metadata| (open.dev(), open.ino()) == (found.dev(), found.ino());
-        let found = std::fs::metadata(&self.path);
-        !self.movable || self.file.metadata().is_ok_and(|open| found.is_ok_and(|found| is_same(open, found)))
+        !self.movable || sys::whole::is_at(&self.file, &self.path).unwrap_or(false)
     }
 
     fn lose(&mut self, lines: u64) {
