@@ -1,5 +1,6 @@
 //! The file operations of an archive, as a trait so that tests can inject failures.
 
+use crate::part::is_own;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -93,12 +94,12 @@ pub trait Files: Clone {
     /// The operating system's error.
     fn free(&self) -> io::Result<u64>;
 
-    /// Bytes that the files occupy on the disk.
+    /// Bytes that the archive's own files occupy on the disk.
     ///
     /// # Errors
     /// The operating system's error.
     fn used(&self) -> io::Result<u64> {
-        Ok(self.list()?.iter().map(|(_, len)| len).sum())
+        Ok(self.list()?.iter().filter(|(name, _)| is_own(name)).map(|(_, len)| len).sum())
     }
 
     /// Takes the lock `name`; dropping the result releases it.
@@ -222,7 +223,11 @@ impl Files for Folder {
     fn used(&self) -> io::Result<u64> {
         let mut bytes = 0;
         for entry in std::fs::read_dir(&self.0)? {
-            match entry?.metadata() {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(is_own) {
+                continue;
+            }
+            match entry.metadata() {
                 Ok(about) => bytes += about.blocks() * 512,
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),

@@ -7,7 +7,7 @@ use crate::follow::Position;
 use crate::part::{Numbers, UNFINISHED};
 
 /// File name extension of marks.
-const MARK: &str = ".mark";
+pub(crate) const MARK: &str = ".mark";
 
 /// Maximum size of a mark in bytes.
 const LEN_MAX: usize = 256;

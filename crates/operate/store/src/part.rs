@@ -4,7 +4,9 @@ use crate::archive::Span;
 use crate::catalogue::{Entry, Problem, span_of};
 use crate::error::StoreError;
 use crate::files::Files;
-use crate::manifest::Manifest;
+use crate::logger::LOCK;
+use crate::manifest::{MANIFEST, Manifest};
+use crate::mark::MARK;
 use crate::scan::{Scan, ScanItem};
 use segment::block::{self, BlockKind, HEADER, Header, NoBlock};
 use segment::manifest::{CLOSING, Closing, Contents, Digest};
@@ -70,6 +72,12 @@ impl Numbers {
     pub(crate) fn covers(self, other: Self) -> bool {
         self.is_pack && self != other && self.holds(other)
     }
+}
+
+/// Whether a file belongs to an archive, by its name, also if it is not complete yet.
+pub(crate) fn is_own(name: &str) -> bool {
+    let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
+    matches!(name, MANIFEST | LOCK) || name.ends_with(MARK) || Numbers::of(name).is_some()
 }
 
 /// Splits the files of an archive into those in use, oldest first, and those that a pack includes. The latter remain if a crash

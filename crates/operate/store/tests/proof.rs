@@ -5,7 +5,9 @@ mod common;
 use common::small;
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
-use store::{Archive, Files as _, Follow, Logger, Memory, Position, Span, due, pack, unpacked, verify, verify_while};
+use store::{
+    Archive, Config, Files as _, Follow, Logger, Memory, Position, Span, due, pack, unpacked, verify, verify_while,
+};
 
 /// Pseudo-random numbers, the same in each run.
 struct Chance(u64);
@@ -322,6 +324,30 @@ fn no_archive_file_is_deleted_when_another_user_fills_the_disk() {
     assert!(!logger.is_losing());
     let gaps = Archive::open(files).unwrap().gaps("A", Span::ALL);
     assert_eq!(gaps.iter().filter(|gap| gap.cause == Cause::DiskFull).map(|gap| gap.lost).sum::<u64>(), account.lost);
+}
+
+#[test]
+fn files_of_other_programs_in_the_folder_are_no_growth_of_the_archive() {
+    let files = Memory::default();
+    files.set_room(Some(200_000));
+    let config = Config { total_max: Some(base::Size(100_000)), ..small() };
+    let mut logger = Logger::open(files.clone(), config, 0).unwrap();
+    let signal = logger.signal("A", About::default(), 0).unwrap();
+    let second = 1_000_000_000;
+    let log = |logger: &mut Logger<Memory>, k: i64| {
+        logger.push(signal, &Sample::new(k * second, k as f64));
+        logger.sync(k * second);
+    };
+    (0..100).for_each(|k| log(&mut logger, k));
+    files.set_bytes("data", vec![0; 180_000]);
+    (100..110).for_each(|k| log(&mut logger, k));
+    assert_eq!(logger.account().removed, 0, "total_max limits the archive only");
+    files.set_bytes("more data", vec![0; 10_000]);
+    files.set_room(Some(0));
+    (110..200).for_each(|k| log(&mut logger, k));
+    let account = logger.account();
+    assert_eq!((account.removed, account.safe + account.lost), (0, 200), "{account:?}");
+    assert!(logger.last_error().unwrap().contains("another user of the disk has taken"), "{:?}", logger.last_error());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use segment::rows::{Cause, Gap, Head, Signal};
 use std::io::{self, ErrorKind};
 
 /// Name of the lock file.
-pub(super) const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 
 /// Maximum consecutive segment numbers that are skipped because a file of that name exists.
 const TAKEN_MAX: u64 = 1_000;
@@ -185,7 +185,7 @@ impl<F: Files> Logger<F> {
         loop {
             let Err(error) = self.append() else { return Ok(()) };
             self.failed("append", &error);
-            self.give_up_segment();
+            self.give_up_segment(is_full(&error));
             if is_full(&error) {
                 if !self.frees_room(before) {
                     return Err(error);
@@ -243,15 +243,21 @@ impl<F: Files> Logger<F> {
         Ok(())
     }
 
-    /// Abandons the segment: a part of a block may be at its end, so nothing may follow. Removes the file if it contains no
-    /// complete block.
-    fn give_up_segment(&mut self) {
+    /// Abandons the segment: a part of a block may be at its end, so nothing may follow. If it contains no complete block, its
+    /// file is removed, or stays in use, empty, if the disk is full: there may be no room to list the removal.
+    fn give_up_segment(&mut self, is_full: bool) {
         self.make_safe();
         let Some(segment) = self.segment.take_if(|segment| segment.len == 0) else {
             self.leave_segment();
             return;
         };
         let name = Numbers::segment(segment.number);
+        if is_full && self.files.cut(&name.name(), 0).is_ok() {
+            // Their rows are not in it.
+            self.signals.iter_mut().filter(|state| state.row_in == segment.number).for_each(|state| state.row_in = 0);
+            self.segment = Some(segment);
+            return;
+        }
         match self.files.remove(&name.name()) {
             Ok(()) => self.records.push(Record::Removed(name.code())),
             Err(error) => {
@@ -271,6 +277,9 @@ impl<F: Files> Logger<F> {
     /// Appends the closing mark to a segment that is completely safe.
     pub(super) fn close_segment(&mut self) {
         let Some(segment) = &mut self.segment else { return };
+        if segment.len == 0 {
+            return self.leave_segment();
+        }
         let (mut bytes, mut payload) = (Vec::new(), Vec::new());
         segment.safe.write(&mut payload);
         block::write(&mut bytes, BlockKind::Closing, segment.number, segment.blocks, 0, &payload);
@@ -282,9 +291,15 @@ impl<F: Files> Logger<F> {
         }
         let len = segment.len + bytes.len() as u64;
         let contents = Contents { len, is_left: false, closing: segment.safe };
-        self.records.push(Record::Closed(Numbers::segment(segment.number).code(), contents));
+        let (name, left) = (Numbers::segment(segment.number), segment.safe_contents());
+        self.records.push(Record::Closed(name.code(), contents));
         self.account.bytes += bytes.len() as u64;
         self.segment = None;
+        // If the disk has no room for the entry, readers must not find a closing mark that is not listed.
+        if self.try_list().is_err_and(|error| is_full(&error)) && self.files.cut(&name.name(), left.len).is_ok() {
+            self.records.pop();
+            self.records.push(Record::Closed(name.code(), left));
+        }
     }
 
     /// Appends pending entries to the manifest. They remain pending until this succeeds; each sync tries again.
@@ -310,7 +325,7 @@ impl<F: Files> Logger<F> {
         let mut out = Vec::with_capacity(self.samples.len() + 4_096);
         if self.segment.is_none() {
             self.make_room()?;
-            self.begin(&mut out)?;
+            self.begin()?;
         }
         let Some(segment) = &mut self.segment else { return Err(ErrorKind::NotFound.into()) };
         let (number, mut block) = (segment.number, segment.blocks);
@@ -318,6 +333,13 @@ impl<F: Files> Logger<F> {
             block::write(out, kind, number, block, base, payload);
             block += 1;
         };
+        if segment.len == 0 {
+            let mut head = Vec::new();
+            let archive = self.manifest.archive.unwrap_or_default();
+            let sync_ns = self.config.sync.0 as u64;
+            Head { begun: self.base, sync_ns, merged: Vec::new(), archive }.write(&mut head);
+            put(&mut out, BlockKind::Head, 0, &head);
+        }
         let mut dictionary = Vec::new();
         self.rows.iter().for_each(|row| row.write(&mut dictionary));
         for id in self.ids.iter().copied().chain(self.gaps.iter().filter_map(|gap| gap.id)) {
@@ -351,8 +373,8 @@ impl<F: Files> Logger<F> {
         if !self.samples.is_empty() {
             put(&mut out, BlockKind::Samples, self.base, &self.samples);
         }
-        let waiting = segment.waiting.get_or_insert_default();
         self.files.append(&mut segment.file, &out)?;
+        let waiting = segment.waiting.get_or_insert_default();
         segment.blocks = block;
         segment.len += out.len() as u64;
         segment.digest.add(&out);
@@ -370,8 +392,8 @@ impl<F: Files> Logger<F> {
         Ok(())
     }
 
-    /// Creates a segment and puts its head in front of the first data.
-    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    /// Creates an empty segment.
+    fn begin(&mut self) -> io::Result<()> {
         let mut number = self.next;
         let file = loop {
             match self.files.create(&Numbers::segment(number).name()) {
@@ -391,15 +413,12 @@ impl<F: Files> Logger<F> {
         // Samples do not wait for the manifest. A failed entry is tried again after the samples are safe.
         let _ = self.try_list();
         let archive = self.manifest.archive.unwrap_or_default();
-        let mut head = Vec::new();
-        Head { begun: self.base, sync_ns: self.config.sync.0 as u64, merged: Vec::new(), archive }.write(&mut head);
-        block::write(out, BlockKind::Head, number, 0, 0, &head);
         let until = self.now.saturating_add(self.config.segment_age.0);
         let closing = Closing { archive, digest: 0, samples: 0, span: Closing::NO_SPAN };
         let digest = Digest::default();
         let safe = Closing { digest: digest.value(), ..closing };
         self.segment =
-            Some(Segment { file, number, blocks: 1, len: 0, safe_len: 0, closing, digest, safe, until, waiting: None });
+            Some(Segment { file, number, blocks: 0, len: 0, safe_len: 0, closing, digest, safe, until, waiting: None });
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::account::WhenFull;
 use crate::catalogue::Catalogue;
 use crate::files::Files;
 use crate::mark;
+use crate::part::is_own;
 use segment::manifest::Record;
 use std::io::{self, ErrorKind};
 
@@ -21,7 +22,7 @@ impl<F: Files> Logger<F> {
         let keep = self.config.keep_free.0;
         self.reach = self.reach.max(self.within_reach()?);
         loop {
-            let total: u64 = self.files.list()?.iter().map(|(_, len)| len).sum();
+            let total: u64 = self.files.list()?.iter().filter(|(name, _)| is_own(name)).map(|(_, len)| len).sum();
             let is_too_much = self.config.total_max.is_some_and(|max| total.saturating_add(size) > max.0);
             let is_too_little = keep > 0 && self.files.free()? < keep.saturating_add(size);
             if !is_too_much && !is_too_little {
@@ -69,7 +70,7 @@ impl<F: Files> Logger<F> {
     /// By how many bytes the sum of archive and free space has shrunk from its maximum at the start of a segment. 0 if the
     /// overhead of the file system may explain it.
     fn taken_by_others(&self) -> io::Result<u64> {
-        let files = self.files.list()?.len() as u64;
+        let files = self.files.list()?.iter().filter(|(name, _)| is_own(name)).count() as u64;
         let missing = self.reach.saturating_sub(self.within_reach()?);
         let overhead = files * FILE_OVERHEAD + self.reach / 64;
         Ok(if missing > overhead { missing } else { 0 })
