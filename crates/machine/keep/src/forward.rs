@@ -49,6 +49,18 @@ impl Forward {
         Self { also, to: to.to_owned(), socket: open().ok(), plant, process, lost: 0 }
     }
 
+    /// Why no line can be sent at present, with the remedy.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let reached = UnixDatagram::unbound().and_then(|socket| socket.connect(&self.to));
+        let (name, start) = match self.also {
+            Also::Journal => ("journal", "systemd-journald"),
+            Also::Syslog => ("syslog", "a syslog daemon"),
+        };
+        let error = reached.err()?;
+        let to = self.to.display();
+        Some(format!("also = {name:?}: {to}: {error}; start {start}, or remove `also` from [records]"))
+    }
+
     /// Sends a line without its line end.
     pub(crate) fn line(&mut self, text: &[u8]) {
         let mut message = Vec::with_capacity(text.len() + 128);
@@ -96,9 +108,12 @@ mod tests {
         );
         let mut forward = Forward::at(&path, Also::Syslog, "rf", "loop");
         forward.line(b"two");
-        assert_eq!((heard().as_str(), forward.lost), ("<30>tahti-rf: loop: two", 0));
+        assert_eq!((heard().as_str(), forward.lost, forward.fault()), ("<30>tahti-rf: loop: two", 0, None));
         std::fs::remove_file(&path).unwrap();
         forward.line(b"three");
         assert_eq!(forward.lost, 1);
+        let (path, why) = (path.display(), "No such file or directory (os error 2)");
+        let remedy = "start a syslog daemon, or remove `also` from [records]";
+        assert_eq!(forward.fault(), Some(format!("also = \"syslog\": {path}: {why}; {remedy}")));
     }
 }

@@ -539,7 +539,8 @@ pub const RECORDS: Table = Table {
             "`journal` or `syslog`",
             "none",
             "Also send each line of the supervisor and the processes to systemd's journal (with `TAHTI_PLANT` and `TAHTI_PROCESS`) or to `/dev/log`. \
-             Lines that the journal or `/dev/log` does not accept are lost there and counted.",
+             Lines that the journal or `/dev/log` does not accept are lost there and counted. While it cannot be \
+             reached, the plant is *degraded*.",
         ),
     ],
 };

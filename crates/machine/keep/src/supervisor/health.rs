@@ -392,13 +392,9 @@ impl Health {
         let lost = view.tell.lost();
         let more = lost.saturating_sub(std::mem::replace(&mut self.lines_lost, lost));
         let full = self.room.full(&view.site.run, view.site.plant.records.folder.is_some());
-        let seen = match (more, full) {
-            (0, None) => return,
-            (0, Some(None)) => Observation::Kept,
-            (0, Some(Some(full))) => Observation::Broken(full),
-            (more, _) => Observation::Broken(format!("{more} lines could not be written to the log")),
-        };
-        self.table.observe(now, SUPERVISOR, Claim::Records, seen);
+        if let Some(seen) = recorded(more, full, view.tell.forward_fault()) {
+            self.table.observe(now, SUPERVISOR, Claim::Records, seen);
+        }
     }
 }
 
@@ -522,6 +518,18 @@ fn restarts(unit: &Unit, more: u64, last: &str) -> Observation {
         times => format!("{times} times"),
     };
     Observation::Within(format!("restarted {times}{last}"))
+}
+
+/// Whether logs and evidence are kept. `more`: lines lost since the last pass. `full`: the report about the room; `None` if the
+/// disk has not answered. `forward`: why no line reaches the system journal.
+fn recorded(more: u64, full: Option<Option<String>>, forward: Option<String>) -> Option<Observation> {
+    Some(match (more, full, forward) {
+        (0, None, _) => return None,
+        (0, Some(Some(full)), _) => Observation::Broken(full),
+        (0, Some(None), Some(forward)) => Observation::Absent(forward),
+        (0, Some(None), None) => Observation::Kept,
+        (more, ..) => Observation::Broken(format!("{more} lines could not be written to the log")),
+    })
 }
 
 fn available(missing: &[&str]) -> Observation {

@@ -96,6 +96,11 @@ impl Teller {
         self.journal = Some(journal);
     }
 
+    /// Why no line reaches the system journal, if it is configured.
+    pub(crate) fn forward_fault(&self) -> Option<String> {
+        self.journal.as_ref().and_then(Forward::fault)
+    }
+
     /// Number of lines that could not be written to the log.
     pub(crate) fn lost(&self) -> u64 {
         match &self.log {

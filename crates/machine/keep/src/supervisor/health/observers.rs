@@ -271,7 +271,18 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 "failed",
             ),
         ],
-        Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Records | Claim::Restored => Vec::new(),
+        Claim::Records => {
+            let recorded = |more, full: Option<&str>, forward: Option<&str>| {
+                recorded(more, Some(full.map(str::to_owned)), forward.map(str::to_owned)).unwrap()
+            };
+            vec![
+                ("all kept", recorded(0, None, None), "good"),
+                ("lines lost", recorded(3, None, Some("no journal")), "failed"),
+                ("the disk is full", recorded(0, Some("log has 0 bytes free"), Some("no journal")), "failed"),
+                ("no journal for the copy", recorded(0, None, Some("no journal")), "degraded"),
+            ]
+        }
+        Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Restored => Vec::new(),
     }
 }
 
