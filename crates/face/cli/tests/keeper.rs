@@ -233,9 +233,8 @@ fn a_child_with_a_heartbeat_gets_the_watchdog_variables_of_systemd() {
 #[test]
 fn a_daemon_that_names_its_main_process_runs_until_that_process_ends() {
     let place = KeeperFolder::new("main");
-    // The main process names itself in its own session: the end of the first one hangs up the terminal's session.
-    let mut spec = place
-        .spec("setsid sh -c 'echo $$ > part; mv part main; exec sleep 1000' & while [ ! -e go ]; do sleep 0.02; done");
+    let mut spec =
+        place.spec("sh -c 'echo $$ > part; mv part main; exec sleep 1000' & while [ ! -e go ]; do sleep 0.02; done");
     (spec.launch.dir, spec.notify) = (Some(place.0.clone()), true);
     let mut keeper = start(&spec);
     let first = expect(&mut keeper, "its start", |event| if let Event::Started(id) = event { Some(id) } else { None });
@@ -461,6 +460,38 @@ fn a_terminal_that_changes_its_size_changes_that_of_the_child() {
     console.see("33 77");
     console.send("\u{18}");
     ended(&mut keeper);
+}
+
+#[test]
+fn the_keys_and_the_size_of_a_terminal_reach_a_child_with_a_notify_socket() {
+    let place = KeeperFolder::new("keys");
+    let script = "trap 'stty size' WINCH; trap 'echo interrupted' INT; echo armed; while :; do sleep 0.05; done";
+    let mut spec = place.spec(script);
+    spec.notify = true;
+    let mut keeper = start(&spec);
+    let mut console = Console::open(&place, false);
+    console.see("armed");
+    let mut beside = UnixStream::connect(place.0.join("keeper/socket")).unwrap();
+    beside.write_all(&line(&Request::Resize { size: WindowSize { rows: 31, columns: 78 } })).unwrap();
+    console.see("31 78");
+    console.send("\u{3}");
+    console.see("interrupted");
+    console.send("\u{1c}");
+    assert!(matches!(ended(&mut keeper).end, End::Signal { signal: 3, .. }));
+}
+
+#[test]
+fn a_child_with_a_notify_socket_ends_with_its_keeper() {
+    let place = KeeperFolder::new("orphan");
+    let mut spec = place.spec("exec sleep 1000");
+    spec.notify = true;
+    let mut keeper = start(&spec);
+    let child = expect(&mut keeper, "its start", |event| if let Event::Started(id) = event { Some(id) } else { None });
+    let process = Process::started_at(child.pid, child.start_ticks).unwrap();
+    Process::open(keeper.status().unwrap().keeper.pid).unwrap().signal(9).unwrap();
+    while !process.has_ended() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

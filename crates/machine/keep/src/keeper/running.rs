@@ -8,8 +8,9 @@ use crate::launch::{Shortfall, Started};
 use base::MonoNs;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::termios::{LocalModes, SpecialCodeIndex};
 use sys::process::Process;
-use sys::signal::SIGKILL;
+use sys::signal::{SIGINT, SIGKILL, SIGQUIT, SIGWINCH};
 
 /// Signals that request an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
 const ASKING: [i32; 4] = [1, 2, 3, 15];
@@ -32,6 +33,9 @@ pub(super) struct Running {
     pub(super) ended: Option<(ExitRecord, MonoNs)>,
     /// The keeper's ends of the streams. A stream at end of file is removed.
     streams: Vec<(Stream, OwnedFd)>,
+    /// The terminal controls no session ([`Terminal::FreePty`](crate::launch::Terminal::FreePty)), so the keeper sends its
+    /// signals.
+    is_free: bool,
     /// The tail of the current output line. Its length is bounded by that of the ready text.
     line: Vec<u8>,
     /// The stream with error messages: the terminal, or standard error.
@@ -41,7 +45,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(started: Started, since: MonoNs) -> Self {
+    pub(super) fn new(started: Started, is_free: bool, since: MonoNs) -> Self {
         let mut streams = Vec::new();
         let errors = if started.pipes.is_some() { Stream::Error } else { Stream::Output };
         if let Some(pty) = started.pty {
@@ -66,6 +70,7 @@ impl Running {
             asked: false,
             ended: None,
             streams,
+            is_free,
             line: Vec::new(),
             errors,
             last_line: LastLine::default(),
@@ -107,6 +112,11 @@ impl Running {
     /// Writes bytes to the child's terminal. Returns the number of bytes not accepted.
     pub(super) fn type_in(&self, bytes: &[u8]) -> usize {
         let Some((_, terminal)) = self.streams.first() else { return bytes.len() };
+        if self.is_free {
+            for signal in bytes.iter().filter_map(|byte| signal_of(terminal, *byte)) {
+                self.signal_typed(signal);
+            }
+        }
         bytes.len() - rustix::io::write(terminal, bytes).unwrap_or(0)
     }
 
@@ -116,6 +126,17 @@ impl Running {
         if let Some((_, terminal)) = self.streams.first() {
             // Pipes have no size; the error is ignored.
             let _ = rustix::termios::tcsetwinsize(terminal, size);
+            if self.is_free {
+                self.signal_typed(SIGWINCH);
+            }
+        }
+    }
+
+    /// Sends a signal of the terminal to the process and its group, as the kernel does for a controlling terminal.
+    fn signal_typed(&self, signal: i32) {
+        if self.process.signal_group(signal).is_err() {
+            // A named main process leads no group. An error means that it is already gone.
+            let _ = self.process.signal(signal);
         }
     }
 
@@ -173,6 +194,14 @@ impl Running {
             Target::All => Ok(signal_left_behind(signal)),
         }
     }
+}
+
+/// The signal that a terminal sends for a typed byte (`^C`, `^\\`), unless the program reads all bytes itself.
+fn signal_of(terminal: impl AsFd, byte: u8) -> Option<i32> {
+    let modes = rustix::termios::tcgetattr(terminal).ok()?;
+    let keys = [(SpecialCodeIndex::VINTR, SIGINT), (SpecialCodeIndex::VQUIT, SIGQUIT)];
+    let signals = modes.local_modes.contains(LocalModes::ISIG) && byte != 0;
+    keys.into_iter().find(|(key, _)| signals && modes.special_codes[*key] == byte).map(|(_, signal)| signal)
 }
 
 /// The running descendants of this process, which is their reaper.

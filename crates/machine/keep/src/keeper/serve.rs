@@ -6,7 +6,7 @@ use super::protocol::*;
 use super::running::Running;
 use super::silence::Silence;
 use crate::group::{Group, MARK};
-use crate::launch::{self, Shortfall, start_ticks};
+use crate::launch::{self, Shortfall, Terminal, start_ticks};
 use crate::notify::{self, Notification, Notify, NotifyError};
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -244,6 +244,10 @@ impl Keeper {
         launch.env.insert(MARK.to_owned(), self.spec.dir.display().to_string());
         if let Some(notify) = &self.notify {
             launch.env.insert("NOTIFY_SOCKET".to_owned(), notify.path().display().to_string());
+            if launch.terminal == Terminal::Pty {
+                // It may name another process of its session as the main process, and end.
+                launch.terminal = Terminal::FreePty;
+            }
         }
         match launch::hold(&launch) {
             Ok(held) if self.spec.held => {
@@ -263,7 +267,7 @@ impl Keeper {
                 started.shortfalls.append(&mut self.unbounded);
                 let now = sys::clock::mono_now();
                 let ended = started.ended;
-                let child = Running::new(started, now);
+                let child = Running::new(started, self.notify.is_some(), now);
                 (self.starts, self.started, self.launch_error) = (self.starts + 1, Some(now), None);
                 let word = if ended { "ended before its first instruction" } else { "started" };
                 self.say(&format!("{} (PID {}) {word}", self.spec.launch.name, child.id.pid));

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use sys::root::RootDir;
 use sys::sched::Scheduling;
+use sys::signal::SIGHUP;
 use sys::spawn::{PlannedStep, Step, above};
 
 /// Above the highest capability number of any kernel so far.
@@ -181,11 +182,14 @@ impl Plan {
                     self.must(Step::Descriptor(from, to));
                 }
             }
-            Terminal::Pty => {
+            Terminal::Pty | Terminal::FreePty => {
                 let (master, slave) = open_pty()?;
                 let slave = self.keep(&slave)?;
                 self.pty = Some(master);
-                self.must(Step::ControllingTerminal(slave));
+                self.must(match spec.terminal {
+                    Terminal::FreePty => Step::DeathSignal(SIGHUP),
+                    _ => Step::ControllingTerminal(slave),
+                });
                 (0..3).for_each(|to| self.must(Step::Descriptor(slave, to)));
             }
         }

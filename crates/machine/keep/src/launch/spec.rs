@@ -171,6 +171,9 @@ pub enum Terminal {
     Inherit,
     /// A separate terminal (pty). The keeper holds the other end; a console needs this.
     Pty,
+    /// A pty that does not control the session. When the session's first process ends, the kernel sends no SIGHUP to the
+    /// others, so one of them may be the main process. If the starter ends, the first process still gets SIGHUP.
+    FreePty,
     /// Output and error go through pipes to the keeper; input is empty.
     Pipes,
     /// `/dev/null`.

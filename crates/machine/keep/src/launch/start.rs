@@ -52,7 +52,8 @@ pub struct Started {
     pub ended: bool,
     /// Requests that were not fulfilled; empty if the spec requires everything.
     pub shortfalls: Vec<Shortfall>,
-    /// The other end of its terminal, for [`Terminal::Pty`](super::Terminal::Pty).
+    /// The other end of its terminal, for [`Terminal::Pty`](super::Terminal::Pty) and
+    /// [`Terminal::FreePty`](super::Terminal::FreePty).
     pub pty: Option<OwnedFd>,
     /// The reading ends of its output and error, for [`Terminal::Pipes`](super::Terminal::Pipes).
     pub pipes: Option<[OwnedFd; 2]>,
