@@ -27,7 +27,7 @@ pub struct Figures {
     pub to: Wall,
     /// Time within the period during which a server evaluated alarms, in seconds. Rates refer to it.
     pub evaluated_secs: f64,
-    /// Number of alarms: rises of alarms that were not hidden.
+    /// Number of alarms presented to operators: rises, alarms that became visible while active, and repetitions (`realarm`).
     pub alarms: usize,
     /// Alarms per hour of evaluation. ISA-18.2: about 6 per operator are good, 12 the maximum.
     pub per_hour: f64,
@@ -172,7 +172,7 @@ impl Reckoner {
     /// Processes the next entry. `is_snapshot`: it is part of the state at the start of a file.
     pub fn take(&mut self, entry: &Entry, is_snapshot: bool) {
         self.server(entry);
-        let EntryContent::State { state, .. } = &entry.what else { return };
+        let EntryContent::State { state, announce } = &entry.what else { return };
         let (at, one) = (entry.at, self.all.entry(entry.path.clone()).or_default());
         let before = std::mem::replace(&mut one.state, state.clone());
         let (was, is) = (before.alarm.severity, state.alarm.severity);
@@ -189,9 +189,11 @@ impl Reckoner {
             (then, Severity::Ok) if then != Severity::Ok => one.went = Some(at),
             _ => {}
         }
-        if is.is_active() && is.update_rank() > was.update_rank() && state.hidden().is_none() {
+        let is_new = is.update_rank() > was.update_rank() || before.hidden().is_some();
+        if is.is_active() && state.hidden().is_none() && (is_new || announce.is_some()) {
             one.count += 1;
-            one.rose = Some(at);
+            // An alarm that is announced again has waited for its acknowledgement since the first time.
+            one.rose = one.rose.filter(|_| !is_new).or(Some(at));
             *self.figures.by_severity.entry(is.name().to_owned()).or_default() += 1;
             self.rose(at);
         } else if was.is_active() && !is.is_active() && (is != Severity::Ok || before.current_severity == Severity::Ok)

@@ -479,3 +479,36 @@ fn suppressed_alarms_are_not_announced_at_a_start() {
     lost.tick(at(5));
     assert_eq!(announced(&mut lost), [Major]);
 }
+
+#[test]
+fn every_announced_alarm_is_counted_in_the_figures() {
+    let text = "[alarms]\nfolder = \"x\"\n[[alarm]]\nchannels = [\"A\"]\nfilter = \"P > 0\"\nrealarm = \"60s\"\n";
+    let mut panel = Panel::new(&read(text).0.unwrap(), at(0));
+    let channels: Vec<ChannelUse> = panel.channels().map(|(channel, _)| channel).collect();
+    let by = Actor { user: "alice".into(), uid: 1, pid: 2, on_behalf_of: String::new() };
+    let names = || vec!["A".to_owned()];
+    let filter = |panel: &mut Panel, number: f64, now| {
+        panel.update(channels[1], Update { number: Some(number), ..update(Well, "OK", now) }, now);
+    };
+    panel.update(channels[0], update(Major, "HIHI", at(1)), at(1));
+    // The filter becomes true without a delay.
+    filter(&mut panel, 0.0, at(2));
+    filter(&mut panel, 1.0, at(3));
+    let (time, why) = ("1h".to_owned(), String::new());
+    for (secs, act) in [
+        (4, Act::OutOfService { names: names(), why: why.clone() }),
+        (5, Act::InService { names: names() }),
+        (6, Act::Shelve { names: names(), time, once: false, why }),
+        (7, Act::Unshelve { names: names() }),
+    ] {
+        panel.act(&act, &by, at(secs)).unwrap();
+    }
+    panel.tick(at(70));
+    let (mut reckoner, mut announced) = (Reckoner::default(), 0);
+    while let Some(entry) = panel.poll_entry() {
+        announced += usize::from(matches!(entry.what, EntryContent::State { announce: Some(_), .. }));
+        reckoner.take(&entry, false);
+    }
+    let figures = reckoner.finish(Wall(0), at(3600).wall, true);
+    assert_eq!((announced, figures.alarms, figures.top[0].count), (4, 4, 4), "{figures:?}");
+}
