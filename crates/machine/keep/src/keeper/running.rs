@@ -38,16 +38,15 @@ pub(super) struct Running {
     is_free: bool,
     /// The tail of the current output line. Its length is bounded by that of the ready text.
     line: Vec<u8>,
-    /// The stream with error messages: the terminal, or standard error.
-    errors: Stream,
-    /// The last line of that stream.
-    last_line: LastLine,
+    /// The last line of the terminal or of standard output.
+    last_output: LastLine,
+    /// The last line of standard error, with pipes.
+    last_error: LastLine,
 }
 
 impl Running {
     pub(super) fn new(started: Started, is_free: bool, since: MonoNs) -> Self {
         let mut streams = Vec::new();
-        let errors = if started.pipes.is_some() { Stream::Error } else { Stream::Output };
         if let Some(pty) = started.pty {
             streams.push((Stream::Output, pty));
         }
@@ -72,8 +71,8 @@ impl Running {
             streams,
             is_free,
             line: Vec::new(),
-            errors,
-            last_line: LastLine::default(),
+            last_output: LastLine::default(),
+            last_error: LastLine::default(),
         }
     }
 
@@ -85,15 +84,13 @@ impl Running {
     /// Passes all output that has arrived to `each`, at most `chunks` reads per stream.
     pub(super) fn drain(&mut self, chunks: usize, mut each: impl FnMut(Stream, &[u8])) {
         let mut bytes = [0u8; 4096];
-        let (errors, last_line) = (self.errors, &mut self.last_line);
+        let (last_output, last_error) = (&mut self.last_output, &mut self.last_error);
         self.streams.retain(|(stream, fd)| {
             for _ in 0..chunks {
                 match rustix::io::read(fd, &mut bytes) {
                     Ok(0) | Err(Errno::IO) => return false,
                     Ok(got) => {
-                        if *stream == errors {
-                            last_line.take(&bytes[..got]);
-                        }
+                        if *stream == Stream::Error { &mut *last_error } else { &mut *last_output }.take(&bytes[..got]);
                         each(*stream, &bytes[..got]);
                     }
                     Err(Errno::INTR) => {}
@@ -104,9 +101,9 @@ impl Running {
         });
     }
 
-    /// The last line it wrote, for display.
+    /// The line that is the probable reason for its end, for display.
     pub(super) fn last_line(&self) -> Option<String> {
-        self.last_line.text()
+        self.last_error.text().or_else(|| self.last_output.text())
     }
 
     /// Writes bytes to the child's terminal. Returns the number of bytes not accepted.
