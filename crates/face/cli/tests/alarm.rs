@@ -20,15 +20,31 @@ struct Site {
     file: std::path::PathBuf,
 }
 
+const ALARMS: &str = r#"
+[[alarm]]
+channels = ["X:TEMP"]
+area = "RF"
+description = "Water"
+guidance = [{ title = "Reset", details = "at the rack" }]
+[[alarm]]
+channels = ["X:DOOR"]
+filter = "'X:POWER' > 5"
+[[alarm]]
+channels = ["X:NONE"]
+"#;
+
 impl Site {
     fn new() -> Self {
+        Self::with(ALARMS)
+    }
+
+    fn with(alarms: &str) -> Self {
         let ioc = Ioc::start(&[("a.db", DATABASE)], &["-d", "a.db"]);
         let (folder, name) = (Folder::new(), fresh("test"));
+        let journal = folder.0.join("journal");
         let text = format!(
-            "[alarms]\nname = \"{name}\"\nfolder = \"{}\"\nconnect_within = \"10s\"\n\
-             [[alarm]]\nchannels = [\"X:TEMP\"]\narea = \"RF\"\ndescription = \"Water\"\nguidance = [{{ title = \"Reset\", details = \"at the rack\" }}]\n\
-             [[alarm]]\nchannels = [\"X:DOOR\"]\nfilter = \"'X:POWER' > 5\"\n[[alarm]]\nchannels = [\"X:NONE\"]\n",
-            folder.0.join("journal").display()
+            "[alarms]\nname = \"{name}\"\nfolder = \"{}\"\nconnect_within = \"10s\"\n{alarms}",
+            journal.display()
         );
         let file = folder.write("alarms.toml", &text);
         Self { ioc, folder, name, file }
@@ -41,7 +57,7 @@ impl Site {
     }
 
     fn serve(&self) -> Running {
-        Running::until(&mut self.command(&["alarm", "serve", self.file.to_str().unwrap()]), "serves 3 alarms")
+        Running::until(&mut self.command(&["alarm", "serve", self.file.to_str().unwrap()]), "serves ")
     }
 
     fn ask(&self, words: &[&str]) -> Output {
@@ -97,6 +113,28 @@ fn an_alarm_is_latched_and_acknowledged_and_the_journal_names_the_user() {
     let (uid, name) = (sys_uid(), user());
     assert!(acknowledged.contains(&format!("by {name} (user {uid}, process ")), "{acknowledged}");
     assert!(history.contains("-- started") && history.contains("X:TEMP  25  HIHI  announced"), "{history}");
+}
+
+#[test]
+fn an_alarm_of_a_pvaccess_channel_has_the_cause_and_the_state_name_and_ends_undefined_without_a_server() {
+    let site = Site::with(
+        "[[alarm]]\nchannels = [\"pva://X:DOOR\", \"pva://X:TEMP\"]\nlatching = false\nfilter = \"'pva://X:POWER' > 5\"\n",
+    );
+    let serves = site.serve();
+    serves.hears("all PVAccess channels are connected");
+    site.put("X:POWER", "9");
+    site.put("X:DOOR", "1");
+    let door = site.severity("X:DOOR", "MAJOR");
+    assert_eq!((&door["message"], &door["value"]), (&"STATE".into(), &"open".into()), "{door}");
+    assert!(door["path"].as_str().unwrap().ends_with("/X:DOOR") && door["channel"] == "pva://X:DOOR", "{door}");
+    site.put("X:TEMP", "25");
+    assert_eq!(site.severity("X:TEMP", "MAJOR")["message"], "HIHI");
+    site.put("X:POWER", "0");
+    site.row("X:DOOR", "suppressed by the filter", &|row| row["suppressed"] == true);
+    site.put("X:POWER", "9");
+    site.row("X:DOOR", "no longer suppressed", &|row| row["suppressed"].is_null());
+    assert_eq!(site.ioc.exit(), Some(0));
+    serves.hears("UNDEFINED");
 }
 
 /// The user id of the test process, from the kernel.

@@ -62,6 +62,9 @@ const HELP: [Key; 4] = [
     ),
 ];
 
+/// What a channel of PVAccess begins with.
+pub const PVACCESS: &str = "pva://";
+
 /// `[alarms]` of a plant file, limited to the keys of an alarm file.
 const IN_PLANT: Table = Table { header: "[alarms]", doc: "", keys: &ALARM_KEYS };
 
@@ -83,7 +86,13 @@ const ALARM: Table = Table {
     header: "[[alarm]]",
     doc: "Channels with the same alarm settings: variables of Channel Access servers, found by `EPICS_CA_ADDR_LIST` and related variables, as by all clients.",
     keys: &[
-        key("channels", r#"["RF:TEMP", "RF:FLOW"]"#, "list of names", "", "The channels: each is an alarm."),
+        key(
+            "channels",
+            r#"["RF:TEMP", "pva://RF:FLOW"]"#,
+            "list of names",
+            "",
+            "The channels of Channel Access, or with `pva://` of PVAccess: each is an alarm, in the tree under the name without `pva://`.",
+        ),
         key(
             "area",
             r#""RF/Cavity""#,
@@ -219,7 +228,7 @@ pub struct Area {
 /// Configuration of an alarm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
-    /// The channel.
+    /// The channel. One of PVAccess begins with [`PVACCESS`].
     pub channel: String,
     /// Names of its areas from the top.
     pub area: Vec<String>,
@@ -290,17 +299,28 @@ impl Default for Config {
     }
 }
 
+impl Spec {
+    /// The name of its channel, without the protocol.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        name_of(&self.channel)
+    }
+}
+
 impl Config {
     /// Path of an alarm in the tree.
     #[must_use]
     pub fn path(&self, spec: &Spec) -> String {
-        format!("/{}", joined([&self.name].into_iter().chain(&spec.area).chain([&spec.channel])))
+        format!(
+            "/{}",
+            joined([self.name.as_str()].into_iter().chain(spec.area.iter().map(String::as_str)).chain([spec.name()]))
+        )
     }
 }
 
 /// Joins names with `/`. As in Phoebus, a `/` within a name is written `\\/`.
-pub(crate) fn joined<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
-    names.into_iter().map(|name| name.replace('/', "\\/")).collect::<Vec<_>>().join("/")
+pub(crate) fn joined(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    names.into_iter().map(|name| name.as_ref().replace('/', "\\/")).collect::<Vec<_>>().join("/")
 }
 
 /// Splits a path into names.
@@ -473,9 +493,9 @@ fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<Stri
         return;
     };
     for (channel, span) in given {
-        if !is_name(channel) {
+        if !is_name(name_of(channel)) {
             found.error(span, format!("{:?} is not a channel name", table::clipped(channel)), name_expected(), "");
-        } else if !channels.insert(channel.to_owned()) {
+        } else if !channels.insert(name_of(channel).to_owned()) {
             found.error(span, format!("`{channel}` is named twice"), "list each channel once", "remove one");
         } else {
             config.alarms.push(Spec { channel: channel.to_owned(), ..spec.clone() });
@@ -533,6 +553,11 @@ fn names(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Vec<
         );
     }
     names
+}
+
+/// The name of a channel without `pva://`.
+pub(crate) fn name_of(channel: &str) -> &str {
+    channel.strip_prefix(PVACCESS).unwrap_or(channel)
 }
 
 /// Whether a text is a valid name of an area or channel, which is a part of a path.

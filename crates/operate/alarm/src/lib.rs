@@ -19,7 +19,9 @@ mod tests;
 pub mod wire;
 pub mod xml;
 
-pub use config::{Action, Area, Config, DEFAULT_NAME, DOCUMENT, Guide, Help, Spec, check_plant, read, read_told};
+pub use config::{
+    Action, Area, Config, DEFAULT_NAME, DOCUMENT, Guide, Help, PVACCESS, Spec, check_plant, read, read_told,
+};
 pub use figures::{Chatter, Figures, FrequentAlarm, HiddenAlarm, Reckoner, StaleAlarm};
 pub use filter::{Filter, FilterError};
 pub use logic::{Alarm, Happened, Now, Rules, Update};

@@ -157,7 +157,7 @@ impl Level {
     /// channel, the one closest to the top is used.
     fn collect(self, to: &mut Vec<Spec>, channels: &mut HashSet<String>, notes: &mut Vec<(usize, String)>) {
         for (line, spec) in self.alarms {
-            if channels.insert(spec.channel.clone()) {
+            if channels.insert(spec.name().to_owned()) {
                 to.push(spec);
             } else {
                 let shown = table::clipped(&spec.channel);
@@ -367,9 +367,9 @@ impl Import<'_> {
         if let Some(name) = spec.channel.strip_prefix("ca://") {
             spec.channel = name.to_owned();
         }
-        if !is_name(&spec.channel) || spec.channel.contains("://") {
+        if !is_name(spec.name()) || spec.name().contains("://") {
             let shown = table::clipped(&spec.channel);
-            let what = format!("pv {shown:?} is not a Channel Access variable and is skipped");
+            let what = format!("pv {shown:?} is not a channel of Channel Access or PVAccess and is skipped");
             self.note(&what);
             return;
         }
@@ -686,7 +686,8 @@ mod tests {
         assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(notes[0].starts_with("line 16: \"VAC:P2\" is disabled until"), "{notes:?}");
         assert!(
-            notes[2].contains("\"VAC:P1\" is already defined") && notes[1].contains("is not a Channel Access variable"),
+            notes[2].contains("\"VAC:P1\" is already defined")
+                && notes[1].contains("is not a channel of Channel Access"),
             "{notes:?}"
         );
         assert!(

@@ -9,6 +9,7 @@ mod client;
 mod clients;
 mod journal;
 mod plant;
+mod pvaccess;
 mod serve;
 
 pub use client::{Client, socket};

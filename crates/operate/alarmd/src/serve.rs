@@ -4,6 +4,7 @@ use crate::client::socket;
 use crate::clients::{ClientRequest, Clients};
 use crate::journal::{Journal, JournalError, JournalReport, Retention};
 use crate::plant::{self, Answer, Part};
+use crate::pvaccess::{self, Change};
 use alarm::wire::{List, Look, Reply, Request};
 use alarm::{ChannelUse, Config, Entry, EntryContent, Moment, Now, Panel, Severity, Update, Wall};
 use base::{EventMask, MonoNs, Scalar, Stamp};
@@ -34,6 +35,9 @@ pub enum ServeError {
     /// Error of the network.
     #[error("Channel Access: {0}")]
     Network(std::io::Error),
+    /// Error of the network.
+    #[error("PVAccess: {0}")]
+    PvAccess(std::io::Error),
     /// Error of the kernel.
     #[error("{0}")]
     Kernel(sys::Error),
@@ -64,6 +68,13 @@ struct Parts {
     before: BTreeMap<String, plant::Before>,
 }
 
+/// Alarms of PVAccess channels.
+struct PvAccess {
+    changes: Receiver<Change>,
+    /// The channels that are not connected, for users.
+    unconnected: String,
+}
+
 struct Server<'a> {
     config: Config,
     panel: Panel,
@@ -74,6 +85,7 @@ struct Server<'a> {
     parts: Option<Parts>,
     /// Why the journal cannot be written.
     unwritten: Option<String>,
+    pvaccess: Option<PvAccess>,
     synced: MonoNs,
     supervisor: Supervisor,
     report: &'a mut dyn FnMut(&str),
@@ -112,10 +124,14 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     let mut session = Session::open(|name| std::env::var(name).ok()).map_err(ServeError::Network)?;
     session.complaints.iter().for_each(|complaint| report(&complaint.0));
     session.look_beside(clients.ready().map_err(|error| ServeError::Socket(name.clone(), error))?);
-    let (mut sources, mut all) = (HashMap::new(), Vec::new());
+    let (mut sources, mut all, mut others) = (HashMap::new(), Vec::new(), Vec::new());
     for (channel, name) in panel.channels() {
         if let Some(part) = Part::of(name) {
             all.push((part, channel));
+            continue;
+        }
+        if let Some(name) = name.strip_prefix(alarm::PVACCESS) {
+            others.push((channel, name.to_owned()));
             continue;
         }
         let id = session.client.channel(Session::now(), name, 0);
@@ -124,12 +140,33 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
     }
     let alarms = config.alarms.len();
     report(&format!("serves {alarms} alarms at @{name}, journal in {}", config.folder.display()));
+    let pvaccess = if others.is_empty() {
+        None
+    } else {
+        let bell = canet::Waker::new().map_err(ServeError::PvAccess)?;
+        session.listen_to(bell.clone());
+        let (changes, complaints) = pvaccess::watch(&others, bell).map_err(ServeError::PvAccess)?;
+        complaints.iter().for_each(|complaint| report(&complaint.0));
+        Some(PvAccess { changes, unconnected: String::new() })
+    };
     let parts = said.map(|said| Parts { said, all, before: BTreeMap::new() });
     let (synced, supervisor) = (Session::now(), Supervisor::from_env());
     let first = unwritten.map_or(Ok(()), Err);
     let unwritten = None;
-    let mut server =
-        Server { config, panel, journal, clients, session, sources, parts, unwritten, synced, supervisor, report };
+    let mut server = Server {
+        config,
+        panel,
+        journal,
+        clients,
+        session,
+        sources,
+        parts,
+        pvaccess,
+        unwritten,
+        synced,
+        supervisor,
+        report,
+    };
     server.wrote(first);
     while ended.read().map_err(ServeError::Kernel)?.is_none() {
         server.step()?;
@@ -149,6 +186,7 @@ impl Server<'_> {
             self.asked(asked);
         }
         self.look_at_parts();
+        self.look_at_pvaccess()?;
         self.panel.tick(now());
         self.publish();
         let at = Session::now();
@@ -157,7 +195,11 @@ impl Server<'_> {
             self.keep();
         }
         self.supervisor.works(at, self.unwritten.as_deref());
-        self.supervisor.status(at, || self.session.client.unconnected());
+        self.supervisor.status(at, || {
+            let others = self.pvaccess.as_ref().map_or("", |pvaccess| &pvaccess.unconnected);
+            let all = [&self.session.client.unconnected(), others];
+            all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+        });
         Ok(())
     }
 
@@ -183,12 +225,7 @@ impl Server<'_> {
                 match result {
                     Ok((_, reading)) => self.panel.update(source.channel, update(&reading, &source.labels), now()),
                     Err(why) => {
-                        let moment = Moment {
-                            severity: Severity::Undefined,
-                            message: why.to_string(),
-                            value: String::new(),
-                            time: now().wall,
-                        };
+                        let moment = moment(Severity::Undefined, &why.to_string(), None, &[], Stamp::EPOCH);
                         self.panel.update(source.channel, Update { moment, number: None }, now());
                     }
                 }
@@ -209,6 +246,25 @@ impl Server<'_> {
                 }
             }
         }
+    }
+
+    /// Processes changes of PVAccess channels, at most as many as may wait.
+    fn look_at_pvaccess(&mut self) -> Result<(), ServeError> {
+        let Some(pvaccess) = &mut self.pvaccess else { return Ok(()) };
+        for change in pvaccess.changes.try_iter().take(pvaccess::CHANGES_MAX) {
+            match change {
+                Change::Updated(channel, update) => self.panel.update(channel, update, now()),
+                Change::Disconnected(channel) => self.panel.disconnected(channel, now()),
+                Change::Unconnected(names) => {
+                    if names.is_empty() {
+                        (self.report)("all PVAccess channels are connected");
+                    }
+                    pvaccess.unconnected = names;
+                }
+                Change::Ended(error) => return Err(ServeError::PvAccess(error)),
+            }
+        }
+        Ok(())
     }
 
     /// For an enumeration, reads the names of its states first.
@@ -339,16 +395,29 @@ impl Server<'_> {
     }
 }
 
-/// Converts a reading to an update of an alarm. A record that was never processed has no time stamp: use the time of arrival.
+/// Converts a reading to an update of an alarm.
 fn update(reading: &Reading, labels: &[String]) -> Update {
-    let time = if reading.stamp == Stamp::EPOCH {
+    let scalar = reading.value.get(0);
+    let severity = Severity::of(reading.alarm.severity);
+    let message = if severity == Severity::Ok { severity.name() } else { reading.alarm.status.name() };
+    Update { moment: moment(severity, message, scalar, labels, reading.stamp), number: scalar.and_then(number) }
+}
+
+/// The state of a channel, with its value in words. A record that was never processed has no time stamp: the time of arrival
+/// is used.
+pub(crate) fn moment(
+    severity: Severity,
+    message: &str,
+    scalar: Option<Scalar>,
+    labels: &[String],
+    stamp: Stamp,
+) -> Moment {
+    let time = if stamp == Stamp::EPOCH {
         now().wall
     } else {
-        let (secs, nanos) = reading.stamp.to_unix();
+        let (secs, nanos) = stamp.to_unix();
         Wall((secs as i64).saturating_mul(1_000_000_000).saturating_add(nanos.into()))
     };
-    let scalar = reading.value.get(0);
-    let number = scalar.and_then(number);
     let value = match scalar {
         None => String::new(),
         Some(Scalar::F64(number)) => base::text::general(number, 6),
@@ -356,12 +425,10 @@ fn update(reading: &Reading, labels: &[String]) -> Update {
         Some(Scalar::Enum(index)) if usize::from(index) < labels.len() => labels[usize::from(index)].clone(),
         Some(scalar) => base::text::scalar(scalar, 6).readable().into_owned(),
     };
-    let severity = Severity::of(reading.alarm.severity);
-    let message = if severity == Severity::Ok { severity.name() } else { reading.alarm.status.name() };
-    Update { moment: Moment { severity, message: message.to_owned(), value, time }, number }
+    Moment { severity, message: message.to_owned(), value, time }
 }
 
-fn number(scalar: Scalar) -> Option<f64> {
+pub(crate) fn number(scalar: Scalar) -> Option<f64> {
     Some(match scalar {
         Scalar::String(_) => return None,
         Scalar::I8(v) => v.into(),
