@@ -11,10 +11,18 @@ fn run(words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {}", text(&output));
 }
 
-/// Waits until the observer has twice found a thread with all of its CPUs.
-fn settled(bench: &Bench, claim: &str) {
-    let first = bench.until_row("a", claim, "kept")["observed"].as_u64().unwrap();
-    bench.until("observed again", || bench.row("a", claim)["observed"].as_u64().unwrap() > first + 2_500_000_000);
+/// Waits until the observer has twice found the threads of a process as declared.
+fn settled(bench: &Bench, process: &str, claim: &str) {
+    let first = bench.until_row(process, claim, "kept")["observed"].as_u64().unwrap();
+    bench.until("observed again", || bench.row(process, claim)["observed"].as_u64().unwrap() > first + 2_500_000_000);
+}
+
+/// The id of a process's thread with this name.
+fn thread(pid: i32, name: &str) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+    let is_it = |task: &std::path::PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    let task = tasks.filter(is_it).next().unwrap_or_else(|| panic!("process {pid} has no thread {name}"));
+    task.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -23,7 +31,7 @@ fn a_thread_that_loses_its_class_or_its_cpus_or_its_locked_memory_fails_the_plan
     let keys = "class = \"fifo:20\"\nbudget = \"99%/1s\"";
     let bench = Bench::new("verdict-class", &sh("a", "while :; do sleep 0.1; done", keys));
     bench.ok(&["up", ".", "--detach"]);
-    settled(&bench, "cpus");
+    settled(&bench, "a", "cpus");
     bench.until_row("a", "class", "kept");
     bench.until_row("a", "memory", "kept");
     let pid = bench.pid("a").to_string();
@@ -38,6 +46,42 @@ fn a_thread_that_loses_its_class_or_its_cpus_or_its_locked_memory_fails_the_plan
     let (code, said) = bench.down();
     assert!(code == Some(3) && said.contains("expected fifo:20 [class fifo:20, line 6]"), "{said}");
     assert!(said.contains("may run on CPUs"), "{said}");
+}
+
+#[test]
+fn a_thread_of_a_service_that_loses_its_declared_class_fails_the_plant() {
+    let server = harness::fresh("bands");
+    let text = format!(
+        "[messages]\nname = \"{server}\"\nbands = [{{ number = \"7\", class = \"fifo:4\" }}]\n\
+         [[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\nscan = [{{ rates = [\".1 second\"], class = \"fifo:3\" }}]\n"
+    );
+    let bench = Bench::new("verdict-bands", &text);
+    fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(SCAN, \".1 second\") }").unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    for (service, name, wanted) in [(&*server, "band-7", "fifo:4"), ("ioc", "scan-0", "fifo:3")] {
+        settled(&bench, service, "class");
+        run(&["chrt", "-o", "-p", "0", &thread(bench.pid(service), name)]);
+        let found = bench.until_row(service, "class", "broken");
+        assert!(
+            found["evidence"].as_str().unwrap().ends_with(&format!("has class other, expected {wanted}")),
+            "{found}"
+        );
+    }
+    assert_eq!(bench.down().0, Some(3));
+}
+
+#[test]
+fn a_guard_that_loses_its_class_fails_the_plant() {
+    let bench =
+        Bench::new("verdict-guard", &sh("a", "while :; do sleep 0.1; done", "class = \"fifo:2\"\nbudget = \"99%/1s\""));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("a", "runs", "kept");
+    let supervisor = i32::try_from(bench.status()["supervisor"].as_i64().unwrap()).unwrap();
+    bench.until_row("supervisor", "observes", "kept");
+    run(&["chrt", "-o", "-p", "0", &thread(supervisor, "tahti-guard")]);
+    let found = bench.until_row("supervisor", "observes", "broken");
+    assert!(found["evidence"].as_str().unwrap().contains("the guard"), "{found}");
+    assert_eq!(bench.down().0, Some(3));
 }
 
 #[test]
@@ -60,7 +104,7 @@ fn all_threads_of_a_loop_on_the_shield_are_compared() {
     );
     let bench = Bench::new("root-verdict-loop", &text);
     bench.ok(&["up", ".", "--detach"]);
-    settled(&bench, "class");
+    settled(&bench, "a", "class");
     bench.until_row("a", "cpus", "kept");
     let pid = bench.pid("a").to_string();
     run(&["chrt", "-a", "-o", "-p", "0", &pid]);

@@ -43,6 +43,56 @@ fn a_process_that_is_stopped_by_a_signal_fails_the_plant() {
 }
 
 #[test]
+fn a_stopped_keeper_fails_the_plant_until_it_answers_again() {
+    let bench = Bench::new("verdict-keeper", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("a", "runs", "kept");
+    let keeper = i32::try_from(bench.process("a")["keeper"].as_i64().unwrap()).unwrap();
+    kill(keeper, "STOP");
+    let found = bench.until_row("a", "runs", "broken");
+    assert!(found["evidence"].as_str().unwrap().contains("its keeper does not answer"), "{found}");
+    kill(keeper, "CONT");
+    bench.until_row("a", "runs", "kept");
+    assert_eq!(bench.down().0, Some(3));
+}
+
+#[test]
+fn output_that_cannot_be_logged_fails_the_plant_and_names_the_process() {
+    let bench = Bench::new("verdict-output", &sh("a", "while :; do echo line; sleep 0.1; done", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("supervisor", "records", "kept");
+    let log = bench.dir.join("run/p/log/a.log");
+    assert!(log.exists(), "{}", log.display());
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    let found = bench.until_row("supervisor", "records", "broken");
+    assert!(found["evidence"].as_str().unwrap().ends_with("could not be written to a log, the last of a"), "{found}");
+    assert_eq!(bench.down().0, Some(3));
+}
+
+#[test]
+fn a_changed_mode_of_the_run_folder_fails_the_plant_and_its_files_are_still_removed() {
+    let bench = Bench::new("verdict-mode", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("supervisor", "files", "kept");
+    let run = bench.dir.join("run/p");
+    fs::set_permissions(&run, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let found = bench.until_row("supervisor", "files", "broken");
+    assert!(found["evidence"].as_str().unwrap().contains("has mode 777"), "{found}");
+    assert_eq!(bench.down().0, Some(3));
+    assert!(!run.join("control").exists());
+}
+
+#[test]
+fn a_hard_deadline_of_a_process_without_results_is_never_good() {
+    let keys = "heartbeat = { within = \"1h\" }\ndeadline = { at = \"1ms\", kind = \"hard\" }";
+    let bench = Bench::new("verdict-results", &sh("a", "sleep 1000", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("a", "value", "broken");
+    assert_eq!(bench.down().0, Some(3));
+}
+
+#[test]
 fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
     let bench = Bench::new("verdict-restart", &sh("a", "sleep 1000", "restart = { backoff = \"0s\" }"));
     bench.ok(&["up", ".", "--detach"]);

@@ -68,6 +68,23 @@ fn a_variable_that_is_not_connected_is_named_by_ps_and_degrades_the_plant() {
 }
 
 #[test]
+fn a_service_that_another_program_ends_fails_the_plant_and_one_that_is_stopped_on_request_does_not() {
+    let bench = Bench::new("services-ended", "[dashboard]\nname = \"page\"\n");
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("page", "runs", "kept");
+    kill(bench.pid("page"), "TERM");
+    let found = bench.until_row("page", "runs", "broken");
+    assert!(found["evidence"].as_str().unwrap().contains("nobody stopped it"), "{found}");
+    assert_eq!(bench.down().0, Some(3));
+
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("page", "runs", "kept");
+    bench.ok(&["stop", "page"]);
+    bench.until_row("page", "runs", "not-due");
+    assert_eq!(bench.down().0, Some(0));
+}
+
+#[test]
 fn an_ioc_with_a_failed_script_command_is_not_good_and_names_the_command() {
     let ioc = "[[process]]\nname = \"ioc\"\ncommand = [\"tahti\", \"ioc\", \"st.cmd\"]\n";
     let bench = Bench::new("services-script", ioc);

@@ -19,7 +19,7 @@ use Meaning::{None as No, Rows};
 const NAMES: Meaning = No("it names something; what it names has rows of its own");
 /// Set by the kernel at the start; without it the process does not start.
 const AT_START: Meaning =
-    No("set before the first instruction, or the process does not start; nothing outside can change it");
+    No("set before the first instruction, or the process does not start; later changes by root are not observed");
 /// A rule for the supervisor.
 const RULE: Meaning = No("it says what the supervisor does next; nothing is promised about the machine");
 /// A choice of members. A member that is not chosen is not part of the plant.

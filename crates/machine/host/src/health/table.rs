@@ -71,6 +71,8 @@ impl Table {
         }
         let gone = old.iter().flat_map(|row| self.reasons_of(row, now)).collect::<Vec<_>>();
         self.past.extend(gone);
+        // Failures decide the outcome, so they are the last to be dropped.
+        self.past.sort_by_key(|(is_failed, _)| !is_failed);
         self.past.truncate(PAST_MAX);
         self.changes += 1;
     }

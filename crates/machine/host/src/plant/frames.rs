@@ -344,6 +344,7 @@ pub(crate) fn process(config: &Config, miss_ratio_max: Option<MissRatio>, isolat
         budget: BUDGET,
         ladder: LADDER.to_vec(),
         threads: Vec::new(),
+        own_threads: Vec::new(),
         miss_ratio_max,
         deadline: None,
         // The dispatcher has a fixed priority.

@@ -1,9 +1,9 @@
 //! Reads `[[ioc]]`. An EPICS IOC is a process whose command line is generated from the table.
 
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Cpus, Ready, ReadyCondition};
+use super::model::{Cpus, Ready, ReadyCondition, ThreadRule};
 use super::process::{self, GeneratedCommand, PlacedProcess};
-use base::{DurNs, Policy};
+use base::{CpuSet, DurNs, Policy};
 use std::ops::Range;
 use table::{Diagnostics, Section, clipped};
 use toml::Spanned;
@@ -154,7 +154,8 @@ pub(crate) fn read(
         command.extend(["-a".into(), file.to_owned()]);
     }
     let loads = load(&section, &mut command, found);
-    let real_time = scan(&section, &mut command, found);
+    let scans = scan(&section, &mut command, found);
+    let real_time = scans.iter().any(|(class, _)| class.is_real_time());
     ports(&section, &mut command, found);
     if let Some(folders) = section.texts("protocols", found) {
         let path = folders.iter().map(|(folder, _)| *folder).collect::<Vec<_>>().join(":");
@@ -184,6 +185,7 @@ pub(crate) fn read(
     }
     let made = GeneratedCommand { command, has_own_priorities: real_time };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
+    read.process.own_threads = scan_threads(scans);
     if section.value("cpus").is_none() && real_time && has_shield {
         read.process.cpus = Cpus::Shield;
     }
@@ -241,8 +243,13 @@ fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
 }
 
 /// Reads the scan groups. Returns whether any is real time.
-fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> bool {
-    let mut real_time = false;
+/// Reads the scan groups. Returns class and CPUs of each.
+fn scan(
+    section: &Section<'_>,
+    command: &mut Vec<String>,
+    found: &mut Diagnostics<'_>,
+) -> Vec<(Policy, Option<CpuSet>)> {
+    let mut groups = Vec::new();
     let mut claimed: Vec<&str> = Vec::new();
     for scan in each(section, "scan", &SCAN, found) {
         for needed in ["rates", "class"].into_iter().filter(|needed| scan.value(needed).is_none()) {
@@ -266,12 +273,26 @@ fn scan(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
             let remedy = "remove `cpus`, or use fifo";
             found.error(span, "a DEADLINE thread cannot be bound to single CPUs", "fifo, rr or other", remedy);
         }
-        real_time |= class.is_real_time();
+        groups.push((class, cpus.as_ref().map(|(cpus, _)| *cpus)));
         let rates = rates.iter().map(|(rate, _)| *rate).collect::<Vec<_>>().join(",");
         let place = cpus.map_or_else(String::new, |(cpus, _)| format!("@{cpus}"));
         command.extend(["--scan".into(), format!("{rates}={class}{place}")]);
     }
-    real_time
+    groups
+}
+
+/// What the threads of scan groups have. The IOC numbers them by urgency, with one for each CPU of a group.
+fn scan_threads(mut groups: Vec<(Policy, Option<CpuSet>)>) -> Vec<ThreadRule> {
+    groups.sort_by_key(|(class, _)| std::cmp::Reverse(class.level()));
+    let threads = groups.into_iter().flat_map(|(class, cpus)| {
+        let each: Vec<Option<Cpus>> = match cpus {
+            Some(cpus) if !cpus.is_empty() => cpus.iter().map(|cpu| Some(Cpus::List(CpuSet::single(cpu)))).collect(),
+            _ => vec![None],
+        };
+        each.into_iter().map(move |cpus| (class, cpus))
+    });
+    let rule = |(number, (class, cpus))| ThreadRule { pattern: format!("scan-{number}"), class: Some(class), cpus };
+    threads.enumerate().map(rule).collect()
 }
 
 /// Place in the plant file where a scan group of the IOC `name` has `rate`. An unknown rate is found only when the IOC

@@ -2,7 +2,7 @@
 
 use super::ioc::each;
 use super::keys::{Key, PROCESS, Table, key, with_process};
-use super::model::{Ready, ReadyCondition};
+use super::model::{Cpus, Ready, ReadyCondition, ThreadRule};
 use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::{DurNs, Policy, RtLevel, Size, Verb};
 use std::ops::{Range, RangeInclusive};
@@ -141,7 +141,7 @@ pub(crate) fn read(
     if let Some((keep, _)) = section.number("message_log_keep", 0, 100, found) {
         command.extend(["--log-keep".into(), keep.to_string()]);
     }
-    let has_own_priorities = bands(&section, &mut command, found);
+    let (has_own_priorities, own_threads) = bands(&section, &mut command, found);
     rules(&section, &mut command, found);
     deadlines(&section, &mut command, found);
     if section.flag("require_rt", found).unwrap_or(false) {
@@ -149,15 +149,16 @@ pub(crate) fn read(
     }
     let made = GeneratedCommand { command, has_own_priorities };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
+    read.process.own_threads = own_threads;
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyCondition::Line(SERVING.to_owned()), within: BEGIN_WITHIN };
     }
     read
 }
 
-/// Reads the bands. Returns whether any has a fixed priority.
-fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> bool {
-    let (mut seen, mut fixed): (Vec<&str>, bool) = (Vec::new(), false);
+/// Reads the bands. Returns whether any has a fixed priority, and what their threads have.
+fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> (bool, Vec<ThreadRule>) {
+    let (mut seen, mut fixed, mut rules): (Vec<&str>, bool, _) = (Vec::new(), false, Vec::new());
     for band in each(section, "bands", &BANDS, found) {
         for needed in ["number", "class"].into_iter().filter(|needed| band.value(needed).is_none()) {
             band.missing(needed, found);
@@ -174,12 +175,14 @@ fn bands(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnosti
         }
         seen.push(number);
         if let Some((class, _)) = class {
+            let cpus = cpu.as_ref().map(|(cpu, _)| Cpus::List(*cpu));
+            rules.push(ThreadRule { pattern: format!("band-{number}"), class: Some(class), cpus });
             let place = cpu.map_or_else(String::new, |(cpu, _)| format!("@{cpu}"));
             command.extend(["--band".into(), format!("{number}={class}{place}")]);
             fixed |= matches!(class.level(), RtLevel::Fixed(_));
         }
     }
-    fixed
+    (fixed, rules)
 }
 
 fn rules(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) {

@@ -155,6 +155,8 @@ pub struct Process {
     pub ladder: Vec<Rung>,
     /// Classes and CPUs of threads, by thread name.
     pub threads: Vec<ThreadRule>,
+    /// Classes and CPUs that a service gives its own threads, as declared: scans of an IOC, bands of a message server.
+    pub own_threads: Vec<ThreadRule>,
     /// Maximum share of its pulses that its loop may skip. A larger share makes the plant's verdict worse.
     #[serde(default)]
     pub miss_ratio_max: Option<MissRatio>,

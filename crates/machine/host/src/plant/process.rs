@@ -141,6 +141,7 @@ pub(crate) fn read_as(
             budget: budget.0,
             ladder: ladder(section, found),
             threads: threads.iter().map(|(rule, _)| rule.clone()).collect(),
+            own_threads: Vec::new(),
             miss_ratio_max: miss_ratio.map(|(ratio, _)| ratio),
             deadline,
             has_own_priorities,

@@ -1122,3 +1122,19 @@ fn an_unclosed_table_is_one_finding_at_its_line() {
     let found = check(text, &Anywhere).found;
     assert_eq!(found.iter().map(|one| one.line).collect::<Vec<_>>(), [1, 7], "{found:?}");
 }
+
+#[test]
+fn scans_and_bands_are_promised_for_the_threads_that_the_services_name() {
+    let text = "[plant]\nname = \"p\"\n[messages]\nname = \"m\"\nbands = [{ number = \"7\", class = \"fifo:40\", cpu = \"0\" }, { number = \"2\", class = \"other\" }]\n\
+        [[ioc]]\nname = \"ioc\"\nload = [{ file = \"t.db\" }]\nscan = [{ rates = [\"1 second\"], class = \"other\" }, { rates = [\".1 second\"], class = \"fifo:30\", cpus = \"0-1\" }]\n";
+    let plant = check(text, &Anywhere).plant.unwrap();
+    let rules = |name: &str| {
+        let process = plant.processes.iter().find(|process| process.name == name).unwrap();
+        let cpus = |rule: &ThreadRule| rule.cpus.map_or("any".to_owned(), |cpus| cpus.to_string());
+        let rule = |rule: &ThreadRule| format!("{} {} {}", rule.pattern, rule.class.unwrap(), cpus(rule));
+        process.own_threads.iter().map(rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules("m"), ["band-7 fifo:40 0", "band-2 other any"]);
+    // Numbered by urgency, one thread for each CPU of a group.
+    assert_eq!(rules("ioc"), ["scan-0 fifo:30 0", "scan-1 fifo:30 1", "scan-2 other any"]);
+}

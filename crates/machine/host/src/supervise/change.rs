@@ -199,6 +199,7 @@ fn keys(old: &Process, new: &Process) -> (Vec<&'static str>, Effect) {
         deadline,
         // Derived from the command.
         has_own_priorities: _,
+        own_threads: _,
         optional: _,
     } = old;
     let rows = [

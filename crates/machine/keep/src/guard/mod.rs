@@ -164,7 +164,10 @@ pub struct Guard {
     wake_owner: Arc<OwnedFd>,
     wake_taken: Arc<OwnedFd>,
     dropped: Arc<AtomicU64>,
+    /// Number of rounds of the guard's thread.
+    rounds: Arc<AtomicU64>,
     class: Policy,
+    tid: i32,
     next: u64,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -185,6 +188,7 @@ pub(crate) struct Ends {
     wake_owner: Arc<OwnedFd>,
     wake_taken: Arc<OwnedFd>,
     dropped: Arc<AtomicU64>,
+    rounds: Arc<AtomicU64>,
 }
 
 impl Ends {
@@ -222,7 +226,7 @@ impl Guard {
         let (events_end, events) = sync_channel(EVENTS_MAX);
         let (over_end, over) = sync_channel(WATCHES_MAX + COMMANDS_MAX);
         let (taken_end, taken) = sync_channel(COMMANDS_MAX);
-        let dropped = Arc::new(AtomicU64::new(0));
+        let (dropped, rounds) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let ends = Ends {
             commands: commands_end,
             events: events_end,
@@ -232,6 +236,7 @@ impl Guard {
             wake_owner: wake_owner.clone(),
             wake_taken: wake_taken.clone(),
             dropped: dropped.clone(),
+            rounds: rounds.clone(),
         };
         let (told, tells) = sync_channel(1);
         let keep_off = *keep_off;
@@ -255,14 +260,14 @@ impl Guard {
                     });
                 }
                 // The send fails only if the starter is already gone.
-                let _ = told.send((class, shortfalls));
+                let _ = told.send((sys::thread::id(), class, shortfalls));
                 thread::watch(&ends);
             })
             .map_err(|error| sys::Error {
                 doing: "start the guard's thread".to_owned(),
                 errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
             })?;
-        let (class, shortfalls) = tells.recv().unwrap_or((Policy::OTHER, Vec::new()));
+        let (tid, class, shortfalls) = tells.recv().unwrap_or((0, Policy::OTHER, Vec::new()));
         let guard = Self {
             commands,
             events,
@@ -272,7 +277,9 @@ impl Guard {
             wake_owner,
             wake_taken,
             dropped,
+            rounds,
             class,
+            tid,
             next: 0,
             thread: Some(thread),
         };
@@ -283,6 +290,19 @@ impl Guard {
     #[must_use]
     pub fn class(&self) -> Policy {
         self.class
+    }
+
+    /// Thread id of the guard's thread.
+    #[must_use]
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Number of rounds of the guard's thread so far. Requests another one.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.wake();
+        self.rounds.load(Ordering::Relaxed)
     }
 
     /// Watches a process from now on. On return the guard's thread has the process and its budget, so a process that waits

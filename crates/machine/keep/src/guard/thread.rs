@@ -4,12 +4,14 @@ use super::watched::Watched;
 use super::{Command, Ends, EventKind, GuardEvent, WATCHES_MAX, WatchId};
 use base::{DurNs, MonoNs};
 use rustix::event::{PollFd, PollFlags, poll};
+use std::sync::atomic::Ordering;
 
 /// Runs until [`Command::Stop`] arrives.
 pub(super) fn watch(ends: &Ends) {
     // All memory that this thread ever needs.
     let mut watches: Vec<Box<Watched>> = Vec::with_capacity(WATCHES_MAX);
     loop {
+        ends.rounds.fetch_add(1, Ordering::Relaxed);
         while let Ok(command) = ends.commands.try_recv() {
             match command {
                 Command::Watch(watched) if watches.len() < WATCHES_MAX => {

@@ -24,6 +24,8 @@ pub(crate) enum Asker {
     Own,
     /// The engine, to start the process.
     Start,
+    /// The engine, to see whether the keeper works.
+    Check,
     /// An operator. The client waits for the answer.
     Operator(u64),
 }
@@ -227,11 +229,27 @@ impl Connection {
 
     /// Ids of the operators whose requests to this keeper will not be answered.
     pub(crate) fn abandon(&mut self) -> Vec<u64> {
-        let operator = |asker: &mut Asker| match std::mem::replace(asker, Asker::Own) {
-            Asker::Operator(client) => Some(client),
-            Asker::Own | Asker::Start => None,
+        let operator = |asker: &mut Asker| match *asker {
+            Asker::Operator(client) => {
+                *asker = Asker::Own;
+                Some(client)
+            }
+            Asker::Own | Asker::Start | Asker::Check => None,
         };
         self.pending.iter_mut().filter_map(operator).collect()
+    }
+
+    /// Asks the keeper for its status, unless it owes an answer already.
+    pub(crate) fn check(&mut self) {
+        if self.keeper.is_some() && self.pending.is_empty() {
+            // A keeper that cannot be reached is detected by `next`.
+            let _ = self.request(&Request::Status, Asker::Check);
+        }
+    }
+
+    /// Whether the keeper counts as hung.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silence_reported
     }
 
     /// Time at which a keeper that owes an answer counts as hung.

@@ -65,6 +65,8 @@ pub(crate) struct Health {
     place: Option<Place>,
     room: Room,
     lines_lost: u64,
+    /// Output of processes that could not be logged since the last pass: bytes, and the name of the last process.
+    output_lost: Option<(u64, String)>,
     shield_due: MonoNs,
     /// The observations of the previous supervisor are lost, and this has not been recorded in the table yet.
     lost: bool,
@@ -78,6 +80,7 @@ struct Memory {
     born: MonoNs,
     threads: Threads,
     restarts: u64,
+    log_bytes_lost: u64,
     troubles: Troubles,
     /// Time since which a service has reported that it lacks something.
     lacks_since: Option<MonoNs>,
@@ -96,6 +99,7 @@ pub(crate) struct View<'a> {
     pub(crate) shield: &'a Shielding,
     pub(crate) watchdog: &'a HardwareWatchdog,
     pub(crate) tell: &'a Teller,
+    pub(crate) guard_fault: Option<String>,
     /// The shield is being changed, or is lowered for a comparison. Rows about CPUs are not due then.
     pub(crate) reshield: bool,
 }
@@ -115,6 +119,7 @@ impl Health {
             place: None,
             room: Room::default(),
             lines_lost: 0,
+            output_lost: None,
             shield_due: MonoNs(0),
             lost: false,
         }
@@ -130,7 +135,7 @@ impl Health {
 
     /// Whether the run folder still belongs to this supervisor. Files of another owner must not be removed.
     pub(crate) fn owns(&self, site: &Site) -> bool {
-        self.place.as_ref().is_none_or(|place| place.compare(&site.run) == Observation::Kept)
+        self.place.as_ref().is_none_or(|place| place.is_ours(&site.run))
     }
 
     /// Loads the promises of the plant file into the table.
@@ -193,9 +198,10 @@ impl Health {
         self.gap(now);
         self.note_pass(now);
         view.site.lock.note_pass(now);
-        let observes = match std::mem::take(&mut self.lost) {
-            true => Observation::Broken("the observations of the supervisor before cannot be read".to_owned()),
-            false => Observation::Kept,
+        let observes = match (std::mem::take(&mut self.lost), &view.guard_fault) {
+            (true, _) => Observation::Broken("the observations of the supervisor before cannot be read".to_owned()),
+            (false, Some(fault)) => Observation::Broken(fault.clone()),
+            (false, None) => Observation::Kept,
         };
         self.table.observe(now, SUPERVISOR, Claim::Observes, observes);
         self.processes.resize_with(view.processes.ids().len(), Memory::default);
@@ -248,11 +254,21 @@ impl Health {
         let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
         let runs = match is_reported_soon {
             true => Observation::NotDue("it has ended; its keeper ends what it left behind".to_owned()),
+            false if supervised.link.is_silent() && !is_gone => {
+                Observation::Broken("its keeper does not answer: nobody reads its output or sees its end".to_owned())
+            }
             false => {
                 let after = after_end(" after ", unit, supervised);
-                runs(unit, found.as_ref().map(|found| found.letter), view.processes.all.phase(), &after)
+                let letter = found.as_ref().map(|found| found.letter);
+                runs(unit, serves_for_ever(process), letter, view.processes.all.phase(), &after)
             }
         };
+        let lost = supervised.log_bytes_lost;
+        let more = lost.saturating_sub(std::mem::replace(&mut memory.log_bytes_lost, lost));
+        if more > 0 {
+            let before = self.output_lost.take().map_or(0, |(bytes, _)| bytes);
+            self.output_lost = Some((before + more, process.name.clone()));
+        }
         table.observe(now, name, Claim::Runs, runs);
         let word = if is_gone { "gone" } else { unit.word() };
         let waits = || Observation::NotDue(format!("the process is {word}"));
@@ -392,7 +408,13 @@ impl Health {
         let lost = view.tell.lost();
         let more = lost.saturating_sub(std::mem::replace(&mut self.lines_lost, lost));
         let full = self.room.full(&view.site.run, view.site.plant.records.folder.is_some());
-        if let Some(seen) = recorded(more, full, view.tell.forward_fault()) {
+        let seen = match self.output_lost.take() {
+            Some((bytes, name)) => Some(Observation::Broken(format!(
+                "{bytes} bytes of output could not be written to a log, the last of {name}"
+            ))),
+            None => recorded(more, full, view.tell.forward_fault()),
+        };
+        if let Some(seen) = seen {
             self.table.observe(now, SUPERVISOR, Claim::Records, seen);
         }
     }
@@ -475,8 +497,15 @@ fn waits_for(unit: &Unit, processes: &Processes) -> String {
     if names.is_empty() { String::new() } else { format!(": it waited for {}", names.join(", ")) }
 }
 
-/// Whether a process runs, judged by its state and by the state letter that the kernel reports. `after` names its last end.
-fn runs(unit: &Unit, letter: Option<char>, phase: Phase, after: &str) -> Observation {
+/// Whether a process is a service that does not end by itself, as a guest does that its user shuts down.
+fn serves_for_ever(process: &Process) -> bool {
+    own_service(process).is_some_and(|service| service.command != "guest")
+        && !process.command.iter().any(|word| word.starts_with("--for"))
+}
+
+/// Whether a process runs, judged by its state and by the state letter that the kernel reports. `for_ever`: it does not end by
+/// itself. `after` names its last end.
+fn runs(unit: &Unit, for_ever: bool, letter: Option<char>, phase: Phase, after: &str) -> Observation {
     match (unit.state, letter) {
         (State::Warming { .. } | State::Running, Some('T')) => {
             let name = &unit.spec.name;
@@ -489,6 +518,9 @@ fn runs(unit: &Unit, letter: Option<char>, phase: Phase, after: &str) -> Observa
             Observation::Broken("its process has ended, and its keeper does not report that".to_owned())
         }
         (State::Warming { .. }, Some(_)) => Observation::NotDue("not ready yet".to_owned()),
+        (State::Finished, _) if for_ever && matches!(phase, Phase::Starting | Phase::Up) => {
+            Observation::Broken(format!("the service has ended, and nobody stopped it with `tahti stop`{after}"))
+        }
         (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
         (State::Resting { .. }, _) => Observation::Within(format!("waits for its restart{after}")),
         (State::Faulted, _) => Observation::Broken(format!("its fault is latched{after}")),

@@ -139,6 +139,8 @@ pub(crate) struct Supervised {
     pub(crate) status_text: Option<String>,
     /// Number of reports of its working loop, if it is a service of tahti.
     pub(crate) rounds: u64,
+    /// Bytes of its output that its keeper could not write to the log.
+    pub(crate) log_bytes_lost: u64,
     /// Missed hard deadlines at the last check, and the time of the last report.
     pub(crate) hard: HardMisses,
     /// The guard's data of it.

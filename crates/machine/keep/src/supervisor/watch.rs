@@ -2,7 +2,7 @@
 
 use super::processes::{Processes, Supervised};
 use super::site::{Site, is_watched};
-use super::tell::Teller;
+use super::tell::{Teller, short};
 use crate::guard::{Beats, Guard, GuardEvent, WatchId, WatchSpec};
 use crate::keeper::protocol::ChildId;
 use crate::page::Page;
@@ -19,10 +19,15 @@ use sys::process::Process;
 /// Interval for checking the threads of processes with thread rules.
 const THREADS_EVERY: DurNs = DurNs::from_ms(500);
 
+/// Maximum time until the guard makes a round that was requested. Without a real-time class it waits for its CPU.
+const GUARD_WITHIN: DurNs = DurNs::from_secs(4);
+
 /// The guard, if it is running, and the time of the next thread check.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     guard: Option<Guard>,
+    /// Number of the guard's rounds, and the time at which it last changed.
+    rounds: Option<(u64, MonoNs)>,
     next_threads: MonoNs,
 }
 
@@ -114,6 +119,25 @@ impl Watcher {
     /// The guard's next event.
     pub(crate) fn next_event(&mut self) -> Option<GuardEvent> {
         self.guard.as_mut()?.next_event()
+    }
+
+    /// A fault of the guard itself: it was stopped, or lost its class. A guard with a real-time class may have another one while
+    /// a shield moves it.
+    pub(crate) fn fault(&mut self, now: MonoNs) -> Option<String> {
+        let Some(guard) = &self.guard else {
+            self.rounds = None;
+            return None;
+        };
+        let rounds = guard.rounds();
+        let (last, at) = *self.rounds.get_or_insert((rounds, now));
+        if rounds != last {
+            self.rounds = Some((rounds, now));
+        } else if now - at > GUARD_WITHIN {
+            return Some(format!("the guard (thread {}) has made no round for {}", guard.tid(), short(now - at)));
+        }
+        let found = sys::sched::scheduling(guard.tid()).ok()?.policy;
+        (guard.class().is_real_time() && !found.is_real_time())
+            .then(|| format!("the guard (thread {}) has class {found}, expected {}", guard.tid(), guard.class()))
     }
 
     /// The descriptor to poll.

@@ -5,13 +5,16 @@ use crate::keeper::News;
 use crate::keeper::protocol::Request;
 use crate::supervisor::connection::{Asker, ConnectionError, Finished};
 use crate::supervisor::control::Reply;
-use base::MonoNs;
+use base::{DurNs, MonoNs};
 use host::supervise::{End, Event, Id, State};
 use sys::clock::mono_now;
 
 /// Maximum number of messages handled per keeper at a time, so that a child that floods its notify socket does not delay the
 /// others.
 const NEWS_MAX: usize = 64;
+
+/// Interval between two checks of a keeper.
+const CHECK_EVERY: DurNs = DurNs::from_secs(2);
 
 impl Engine {
     /// Handles completed background work.
@@ -68,8 +71,10 @@ impl Engine {
         match news {
             News::Event(event) => self.keeper_event(now, id, event),
             News::Status(status) => {
-                self.processes[id].link.answered();
-                self.note_shortfalls(id, &status);
+                self.processes[id].log_bytes_lost = status.log_bytes_lost;
+                if self.processes[id].link.answered() != Some(Asker::Check) {
+                    self.note_shortfalls(id, &status);
+                }
             }
             News::Answer(outcome) => match (self.processes[id].link.answered(), outcome) {
                 (Some(Asker::Operator(client)), outcome) => {
@@ -84,6 +89,18 @@ impl Engine {
                 // A refused signal means that the process has just ended.
                 (_, Ok(()) | Err(_)) => {}
             },
+        }
+    }
+
+    /// Asks each keeper for its status every [`CHECK_EVERY`]: a stopped keeper owes the answer, and lines that a keeper could
+    /// not log are counted.
+    pub(super) fn check_keepers(&mut self, now: MonoNs) {
+        if now < self.keepers_due {
+            return;
+        }
+        self.keepers_due = now + CHECK_EVERY;
+        for id in self.processes.ids() {
+            self.processes[id].link.check();
         }
     }
 

@@ -81,6 +81,8 @@ pub(crate) struct Engine {
     pub(crate) until: Option<MonoNs>,
     next_live: MonoNs,
     next_hard: MonoNs,
+    /// Time of the next check of the keepers.
+    keepers_due: MonoNs,
     upgrade: Option<PathBuf>,
     /// Whether Ctrl-C was pressed again while the plant was going down.
     impatient: bool,
@@ -136,6 +138,7 @@ impl Engine {
             until: None,
             next_live: MonoNs(0),
             next_hard: MonoNs(0),
+            keepers_due: MonoNs(0),
             upgrade: None,
             impatient: false,
         }
@@ -166,6 +169,7 @@ impl Engine {
             self.step("messages of keepers");
             // Messages received together with an answer are already out of the socket, so poll would not report them.
             let news = self.keepers(mono_now());
+            self.check_keepers(mono_now());
             self.silent_keepers(mono_now());
             if self.guard_news() || news {
                 continue;
@@ -401,12 +405,14 @@ impl Engine {
 
     /// Observes every row, at once or if a pass is due.
     fn observe(&mut self, now: MonoNs, at_once: bool) {
+        let guard_fault = if at_once || now >= self.health.due() { self.watcher.fault(now) } else { None };
         let view = View {
             site: &self.site,
             processes: &self.processes,
             shield: &self.shield,
             watchdog: &self.watchdog,
             tell: &self.tell,
+            guard_fault,
             reshield: self.reshield.is_some() || self.compare.as_ref().is_some_and(|compare| !compare.is_shielded()),
         };
         self.health.step(now, "observing the rows");
@@ -453,6 +459,7 @@ impl Engine {
             shield: &self.shield,
             watchdog: &self.watchdog,
             tell: &self.tell,
+            guard_fault: None,
             reshield: false,
         };
         let left = lowered.said.iter().rev().map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -45,6 +45,7 @@ pub(crate) fn judge_pulses(
         Some(limit) if !limit.allows(missed, due) => {
             Observation::Broken(format!("{what}, more than its limit of {limit}"))
         }
+        None if due == 0 => Observation::NotDue("it has published no period".to_owned()),
         _ if missed == 0 => Observation::Kept,
         Some(limit) => Observation::Within(format!("{what}, within its limit of {limit}")),
         None => Observation::Within(format!("{what}; no limit is set")),
@@ -59,10 +60,12 @@ pub(crate) fn judge_value(
     progress: Progress,
 ) -> Observation {
     let least = deadline.and_then(|deadline| deadline.least);
-    let nothing = match least {
-        Some(_) if progress == Progress::Beginning => Observation::NotDue("no result was due yet".to_owned()),
-        Some(_) => Observation::Broken("no result was due, so its value cannot be judged".to_owned()),
-        None => Observation::Kept,
+    // Without a deadline of the process, each result has its own, and none may have been due.
+    let nothing = match (deadline, progress) {
+        (Some(_), Progress::Begun) => {
+            Observation::Broken("no result was due, so its value cannot be judged".to_owned())
+        }
+        _ => Observation::NotDue("no result was due yet".to_owned()),
     };
     let Some(value) = value else { return nothing };
     match deadline {
@@ -113,7 +116,7 @@ mod tests {
         let text = "91 of 60,000 periods skipped, more than its limit of 0.15 %";
         assert_eq!(judge(pulses(59_909, 91), limit("0.15%")), Observation::Broken(text.to_owned()));
         assert!(matches!(judge(pulses(0, 0), limit("1%")), Observation::Broken(text) if text.contains("no period")));
-        assert_eq!(judge(pulses(0, 0), None), Observation::Kept, "a process without a loop");
+        assert!(matches!(judge(pulses(0, 0), None), Observation::NotDue(_)), "a process without a loop");
         for progress in [Progress::NotStarted, Progress::Beginning] {
             let early = judge_pulses(&pulses(0, 0), false, limit("1%"), progress);
             assert!(matches!(early, Observation::NotDue(_)), "{progress:?}: {early:?}");
@@ -158,7 +161,12 @@ mod tests {
             result: ResultDeadline { at: DurNs::from_ms(5), late: Lateness::Firm },
             least: Some(Worth(1)),
         };
-        assert!(matches!(judge_value(None, Some(&rule), 0, Progress::Beginning), Observation::NotDue(_)));
+        for progress in [Progress::NotStarted, Progress::Beginning] {
+            assert!(matches!(judge_value(None, Some(&rule), 0, progress), Observation::NotDue(_)), "{progress:?}");
+        }
+        let hard = DeadlineRule { result: ResultDeadline { at: DurNs::from_ms(5), late: Lateness::Hard }, least: None };
+        assert!(matches!(judge_value(None, Some(&hard), 0, Progress::Begun), Observation::Broken(_)));
+        assert!(matches!(judge_value(None, None, 0, Progress::Begun), Observation::NotDue(_)));
         let all = Tally { due: 10, late: 0, worth: 10_000_000 };
         assert_eq!(judge(Lateness::Firm, Some(990_000), all, 0), Observation::Kept);
     }

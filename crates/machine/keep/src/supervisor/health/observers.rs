@@ -72,7 +72,7 @@ fn unit(state: State) -> Unit {
 }
 
 fn running(letter: Option<char>) -> Observation {
-    runs(&unit(State::Running), letter, Phase::Up, "")
+    runs(&unit(State::Running), false, letter, Phase::Up, "")
 }
 
 /// A process with these findings about its threads.
@@ -163,7 +163,7 @@ fn ways(claim: Claim) -> Vec<Scenario> {
             let ended = |state| {
                 let mut unit = unit(state);
                 unit.history.ended = Some((MonoNs(1), Cause::Own(End::Exit(7))));
-                runs(&unit, None, Phase::Up, " after exit 7")
+                runs(&unit, false, None, Phase::Up, " after exit 7")
             };
             vec![
                 ("it sleeps", running(Some('S')), "good"),
@@ -177,8 +177,19 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 ("it waits for its restart", ended(State::Resting { until: MonoNs(9) }), "degraded"),
                 (
                     "stopped while it becomes ready",
-                    runs(&unit(State::Warming { until: MonoNs(9) }), Some('T'), Phase::Up, ""),
+                    runs(&unit(State::Warming { until: MonoNs(9) }), false, Some('T'), Phase::Up, ""),
                     "failed",
+                ),
+                ("it has done its work", runs(&unit(State::Finished), false, None, Phase::Up, ""), "good"),
+                (
+                    "a service ends while the plant is up",
+                    runs(&unit(State::Finished), true, None, Phase::Up, ""),
+                    "failed",
+                ),
+                (
+                    "a service ends with the plant",
+                    runs(&unit(State::Finished), true, None, Phase::Stopping(None), ""),
+                    "good",
                 ),
             ]
         }
@@ -197,6 +208,7 @@ fn ways(claim: Claim) -> Vec<Scenario> {
         ],
         Claim::Memory => vec![
             ("locked", locked(Some("VmLck:\t    4096 kB\n"), &[]), "good"),
+            ("munlockall, then one page", locked(Some("VmLck:\t8 kB\nRssAnon:\t3200 kB\n"), &[]), "failed"),
             ("munlockall", locked(Some("VmLck:\t       0 kB\n"), &[]), "failed"),
             ("refused at the start", locked(Some("VmLck:\t       0 kB\n"), &["no memory lock: x; y"]), "degraded"),
         ],
@@ -223,6 +235,7 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 judge_pulses(&pulses(500), false, Some(MissRatio(10_000)), Progress::Begun),
                 "failed",
             ),
+            ("no loop", judge_pulses(&Pulses::default(), false, None, Progress::Begun), "good"),
             (
                 "no period at all",
                 judge_pulses(&Pulses::default(), false, Some(MissRatio(10_000)), Progress::Begun),

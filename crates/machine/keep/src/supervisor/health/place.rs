@@ -9,16 +9,19 @@ use std::path::Path;
 /// Free bytes below which logs and evidence count as full.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 
-/// The files with their device and inode numbers.
+/// The files: device and inode numbers, mode and owner.
 #[derive(Debug)]
-pub(super) struct Place(Vec<(&'static str, Option<(u64, u64)>)>);
+pub(super) struct Place(Vec<(&'static str, Option<Identity>)>);
+
+/// Device and inode number; mode and owner.
+type Identity = ((u64, u64), (u32, u32));
 
 /// The files created by this supervisor: the folder, the lock, the socket.
 const FILES: [&str; 3] = ["", "lock", "control"];
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn identity(path: &Path) -> Option<Identity> {
     let found = std::fs::symlink_metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
+    Some(((found.dev(), found.ino()), (found.mode() & 0o7777, found.uid())))
 }
 
 impl Place {
@@ -27,16 +30,30 @@ impl Place {
         Self(FILES.map(|name| (name, identity(&run.path().join(name)))).into())
     }
 
-    /// Whether they are still the same files.
+    /// Whether they are still the files of this supervisor, whatever their modes.
+    pub(super) fn is_ours(&self, run: &RunDir) -> bool {
+        let file = |identity: Option<Identity>| identity.map(|(file, _)| file);
+        self.0.iter().all(|(name, made)| file(identity(&run.path().join(name))) == file(*made))
+    }
+
+    /// Whether they are still the same files, with the same modes and owners.
     pub(super) fn compare(&self, run: &RunDir) -> Observation {
         for (name, made) in &self.0 {
             let path = run.path().join(name);
-            let found = identity(&path);
-            if found.is_none() {
+            let Some((file, rights)) = identity(&path) else {
                 return Observation::Broken(format!("{} was removed", path.display()));
-            }
-            if found != *made {
-                return Observation::Broken(format!("{} was replaced by another file", path.display()));
+            };
+            match made {
+                Some((made, rights_made)) if *made == file && *rights_made == rights => {}
+                Some((made, (mode, uid))) if *made == file => {
+                    return Observation::Broken(format!(
+                        "{} has mode {:o} and owner {}, expected {mode:o} and {uid}",
+                        path.display(),
+                        rights.0,
+                        rights.1
+                    ));
+                }
+                _ => return Observation::Broken(format!("{} was replaced by another file", path.display())),
             }
         }
         Observation::Kept

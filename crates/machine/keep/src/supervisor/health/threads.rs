@@ -96,11 +96,12 @@ impl Threads {
         let (Ok(scheduling), Ok(cpus)) = (sys::sched::scheduling(tid), sys::sched::affinity(tid)) else { return false };
         let seen = self.seen.entry(tid).or_default();
         seen.pass = self.passes;
-        let rule = match process.threads.is_empty() {
+        let rule = match process.threads.is_empty() && process.own_threads.is_empty() {
             true => None,
             false => {
                 let name = RootDir::machine().read(&format!("/proc/{}/task/{tid}/comm", found.pid)).unwrap_or_default();
-                process.threads.iter().find(|rule| base::glob(&rule.pattern, name.trim_end_matches('\n')))
+                let mut rules = process.threads.iter().chain(&process.own_threads);
+                rules.find(|rule| base::glob(&rule.pattern, name.trim_end_matches('\n')))
             }
         };
         // A frame gives the threads of its activities individual classes and CPUs.
@@ -230,9 +231,11 @@ pub(super) fn memory(root: &RootDir, pid: i32, shortfalls: &[String]) -> Observa
     }
     // A process that has just ended has no memory: its end is reported elsewhere.
     let Ok(status) = root.read(&format!("/proc/{pid}/status")) else { return Observation::Kept };
-    match proc::status::field(&status, "VmLck") {
-        Some(locked) if locked.trim().starts_with("0 ") => {
-            Observation::Broken("no memory is locked (VmLck 0 kB)".to_owned())
+    let kilobytes = |name: &str| proc::status::field(&status, name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+    match (kilobytes("VmLck"), kilobytes("RssAnon")) {
+        (Some(0), _) => Observation::Broken("no memory is locked (VmLck 0 kB)".to_owned()),
+        (Some(locked), Some(used)) if locked < used => {
+            Observation::Broken(format!("{locked} kB of {used} kB of its own memory are locked (VmLck, RssAnon)"))
         }
         _ => Observation::Kept,
     }
