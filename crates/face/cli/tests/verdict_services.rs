@@ -69,18 +69,19 @@ fn a_variable_that_is_not_connected_is_named_by_ps_and_degrades_the_plant() {
 
 #[test]
 fn a_service_that_another_program_ends_fails_the_plant_and_one_that_is_stopped_on_request_does_not() {
-    let bench = Bench::new("services-ended", "[dashboard]\nname = \"page\"\n");
+    let server = fresh("ended");
+    let bench = Bench::new("services-ended", &format!("[messages]\nname = \"{server}\"\n"));
     bench.ok(&["up", ".", "--detach"]);
-    bench.until_row("page", "runs", "kept");
-    kill(bench.pid("page"), "TERM");
-    let found = bench.until_row("page", "runs", "broken");
+    bench.until_row(&server, "runs", "kept");
+    kill(bench.pid(&server), "TERM");
+    let found = bench.until_row(&server, "runs", "broken");
     assert!(found["evidence"].as_str().unwrap().contains("nobody stopped it"), "{found}");
     assert_eq!(bench.down().0, Some(3));
 
     bench.ok(&["up", ".", "--detach"]);
-    bench.until_row("page", "runs", "kept");
-    bench.ok(&["stop", "page"]);
-    bench.until_row("page", "runs", "not-due");
+    bench.until_row(&server, "runs", "kept");
+    bench.ok(&["stop", &server]);
+    bench.until_row(&server, "runs", "not-due");
     assert_eq!(bench.down().0, Some(0));
 }
 
