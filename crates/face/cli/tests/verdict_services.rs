@@ -249,12 +249,15 @@ fn a_service_one_of_whose_threads_hangs_names_the_thread_while_its_working_loop_
     let messages = fresh("msg");
     let text = format!(
         "[messages]\nname = \"{messages}\"\n[[equipment]]\nname = \"em\"\nfile = \"em.toml\"\nserver = \"{messages}\"\n\
-         [dashboard]\nname = \"dashboard\"\n"
+         [dashboard]\nname = \"dashboard\"\n[[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n\
+         scan = [{{ rates = [\".1 second\"], class = \"other\" }}]\n"
     );
     let bench = Bench::new("services-threads", &text);
+    fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(SCAN, \".1 second\") }").unwrap();
     fs::write(bench.dir.join("em.toml"), EQUIPMENT).unwrap();
     bench.ok(&["up", ".", "--detach"]);
-    let threads = [(&*messages, "band-1"), ("em", "band-0"), ("em", "lane"), ("dashboard", "watch-frames")];
+    let threads =
+        [(&*messages, "band-1"), ("em", "band-0"), ("em", "lane"), ("dashboard", "watch-frames"), ("ioc", "scan-0")];
     for (service, thread) in threads {
         bench.until_row(service, "serves", "kept");
         let stopped = Stopped::thread(&bench, service, thread);

@@ -116,7 +116,8 @@ impl Threads {
         let places = groups.iter().flat_map(|group| (0..group.owners()).map(move |nth| (group, nth)));
         for (number, (db, (group, nth))) in shards.into_iter().zip(places).enumerate() {
             let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
-            let shared = Arc::new(OwnerShared::default());
+            let thread = format!("scan-{number}");
+            let shared = Arc::new(OwnerShared::counted(engine.threads.add(&thread, sys::clock::mono_now())));
             let (shard, end) = Shard::new(db, number, true, devices.ends(number + 1), &shared);
             let (owner, scans) = Owner::new(shard, waker.clone(), shared);
             let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));
@@ -126,7 +127,7 @@ impl Threads {
                 class: Some(group.policy),
                 cpu,
                 entry: cpu.and_then(|cpu| home.filter(|home| home.cpus.contains(cpu))).map(|home| home.entry.clone()),
-                ..LoopSpec::new(format!("scan-{number}"), DurNs::from_ms(1))
+                ..LoopSpec::new(thread, DurNs::from_ms(1))
             };
             rt.add_task(spec, move || owner.run());
         }

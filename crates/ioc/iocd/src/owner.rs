@@ -8,8 +8,9 @@ use crate::engine::now;
 use crate::job::{Job, OwnerEvent, OwnerRequest};
 use crate::scans::Scans;
 use crate::shard::{ADVANCE_MAX, Shard};
-use base::MonoNs;
+use base::{DurNs, MonoNs};
 use canet::Waker;
+use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,9 @@ use sys::bell::Bell;
 const JOBS_MAX: usize = 64;
 /// Maximum number of shards of one thread. Each costs some hundred nanoseconds per turn.
 pub(crate) const SHARDS_MAX: usize = 64;
+
+/// Maximum time between two rounds of the loop, so that a thread that hangs is found.
+const ROUND_EVERY: DurNs = DurNs::from_secs(1);
 
 /// Data shared by an owner and the network, apart from the rings.
 #[derive(Debug, Default)]
@@ -32,6 +36,8 @@ pub struct OwnerShared {
     replaced: AtomicU64,
     allocations: AtomicU64,
     processed: AtomicU64,
+    /// Rounds of the owner's loop, at least one per second.
+    rounds: Rounds,
 }
 
 /// Counters of an owner.
@@ -50,6 +56,11 @@ pub struct OwnerCounters {
 }
 
 impl OwnerShared {
+    /// With a counter of the rounds.
+    pub(crate) fn counted(rounds: Rounds) -> Self {
+        Self { rounds, ..Self::default() }
+    }
+
     /// Current values of the counters.
     #[must_use]
     pub fn counters(&self) -> OwnerCounters {
@@ -102,6 +113,7 @@ impl Owner {
         let before = allocations();
         while !self.shared.stop.load(Ordering::Acquire) {
             let more = self.turn();
+            self.shared.rounds.count();
             let sum = |of: fn(&Shard) -> u64| self.shards.iter().map(|shard| of(shard)).sum();
             self.shared.allocations.store(allocations() - before, Ordering::Relaxed);
             self.shared.processed.store(sum(|shard| shard.db.counters().processed), Ordering::Relaxed);
@@ -111,8 +123,9 @@ impl Owner {
             let scans = self.scans.next(sys::clock::mono_now(), records);
             if !more {
                 let until = self.shards.iter().map(|shard| shard.db.next_deadline());
-                let until = until.chain([scans]).flatten().min();
-                self.shared.bell.wait(until);
+                let round = sys::clock::mono_now() + ROUND_EVERY;
+                let until = until.chain([scans]).flatten().fold(round, MonoNs::min);
+                self.shared.bell.wait(Some(until));
             }
         }
     }

@@ -41,6 +41,12 @@ impl Threads {
         Self { all: Vec::new(), within, checked: MonoNs(0) }
     }
 
+    /// Whether there are no threads.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Adds a thread, and returns the counter for its loop.
     pub fn add(&mut self, name: &str, now: MonoNs) -> Rounds {
         let rounds = Rounds::default();
