@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("adaptive", &["kernels", "optics", "ring", "rt", "sys"]),
     ("appliance", &["segment"]),
     ("alarm", &["host", "table"]),
-    ("alarmd", &["alarm", "ca", "canet", "host", "keep", "sys"]),
+    ("alarmd", &["alarm", "ca", "canet", "host", "keep", "pva", "pvanet", "sys"]),
     ("base", &[]),
     (
         "bench",
