@@ -10,8 +10,9 @@ use base::Scalar;
 
 /// Callback of the axis and of the delay DLY.
 const AXIS: u8 = 0;
-/// Maximum number of seconds between two readings of a moving axis.
+/// Maximum and minimum number of seconds between two readings of a moving axis. The clock has nanoseconds.
 const POLL: f64 = 0.1;
+const SOON: f64 = 1e-6;
 
 /// Values of SPMG.
 const STOP: u16 = 0;
@@ -117,7 +118,7 @@ pub(super) fn look_later(db: &mut Db, rec: RecId, body: Body<Motor>) {
     db.cancel_delay(rec, Callback::Own(AXIS));
     let left = db.records[body].axis.time_left();
     if left > 0.0 || db.records[body].movn != 0 {
-        let delay = if left > 0.0 { left.min(POLL) } else { POLL };
+        let delay = if left > 0.0 { left.clamp(SOON, POLL) } else { POLL };
         db.call_back_after(rec, Callback::Own(AXIS), delay);
     } else {
         db.call_back(rec, Callback::Own(AXIS));
