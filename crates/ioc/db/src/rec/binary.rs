@@ -55,7 +55,7 @@ macro_rules! binary_output {
             }
 
             /// The HIGH time is over: sets VAL to zero.
-            fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
+            fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>, _: u8) {
                 if db.records[rec].pact != 0 {
                     let r = &db.records[body];
                     if r.val == 1 && r.high > 0.0 {

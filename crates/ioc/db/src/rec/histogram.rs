@@ -127,7 +127,7 @@ impl RecordType for Histogram {
     }
 
     /// SDEL has passed: posts counts that were not posted yet.
-    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
+    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>, _: u8) {
         if db.records[body].mcnt > 0 {
             db.stamp_now(rec);
             db.post_value(rec, EventMask::VALUE | EventMask::LOG);

@@ -80,6 +80,7 @@ table::record_types! {
     permissive Permissive "permissive";
     printf Printf "printf";
     scalcout SCalcOut "scalcout";
+    scaler Scaler "scaler";
     sel Sel "sel";
     seq Seq "seq";
     sseq SSeq "sseq";
@@ -124,8 +125,8 @@ pub(crate) trait RecordType: Layout + Stored {
         Ok(())
     }
 
-    /// A type-specific callback.
-    fn own_callback(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
+    /// A type-specific callback, by number.
+    fn own_callback(_: &mut Db, _rec: RecId, _body: Body<Self>, _number: u8) {}
 
     /// Called after a client wrote a link.
     fn link_put(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16) {}
@@ -363,7 +364,7 @@ dispatched! {
     /// Called when the record is removed. Releases its resources other than link fields.
     removed();
     /// Runs a type-specific callback.
-    own_callback();
+    own_callback(number: u8);
     /// Initial value of an output, given its device's value; `None` if they are the same.
     from_device(sample: &DeviceSample) -> Option<Scalar>;
     /// Sets the other fields after VAL was set to the device's value.

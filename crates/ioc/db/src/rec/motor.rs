@@ -332,7 +332,7 @@ impl RecordType for Motor {
     }
 
     /// A motion or the delay after it may have ended.
-    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
+    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>, _: u8) {
         let r = &mut db.records[body];
         r.settled |= std::mem::take(&mut r.settling);
         r.update = true;

@@ -88,7 +88,7 @@ impl RecordType for Seq {
     }
 
     /// Processes one group: reads DOLn, writes LNKn.
-    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
+    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>, _: u8) {
         let r = &mut db.records[body];
         if r.todo == 0 {
             return;

@@ -123,7 +123,7 @@ impl RecordType for SSeq {
     }
 
     /// Runs one step: reads DOLn, writes LNKn.
-    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>) {
+    fn own_callback(db: &mut Db, rec: RecId, body: Body<Self>, _: u8) {
         let r = &mut db.records[body];
         if !r.running {
             return;

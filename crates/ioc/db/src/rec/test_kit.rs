@@ -1,7 +1,8 @@
 //! Helpers for tests of record types: a database in virtual time.
 
+use crate::run::events::QueueId;
 use crate::{Db, Macros, Now};
-use base::{DurNs, MonoNs, Scalar, Value};
+use base::{DurNs, EventMask, MonoNs, Scalar, Value};
 
 /// Records of a text, started and at rest.
 pub(crate) fn started(text: &str) -> Db {
@@ -50,4 +51,25 @@ pub(crate) fn text(db: &mut Db, name: &str) -> String {
         Some(Scalar::String(text)) => text.to_str().to_owned(),
         other => panic!("{name}: {other:?}"),
     }
+}
+
+/// Starts to record the posts of fields.
+pub(crate) fn watch(db: &mut Db, fields: &[&str]) -> QueueId {
+    let queue = db.open_queue(1_000);
+    for (token, field) in fields.iter().enumerate() {
+        let channel = db.find(field).unwrap();
+        db.subscribe(queue, &channel, EventMask::VALUE, token as u64);
+    }
+    db.drain(queue, usize::MAX, |_, _| ());
+    queue
+}
+
+/// The posts since the last call, in their order: field and number.
+pub(crate) fn seen<'a>(db: &mut Db, queue: QueueId, fields: &[&'a str]) -> Vec<(&'a str, f64)> {
+    let mut seen = Vec::new();
+    db.drain(queue, usize::MAX, |_, event| {
+        let value = event.value.get(0).and_then(crate::text::conv::number::<f64>);
+        seen.push((fields[event.token as usize], value.unwrap_or(f64::NAN)));
+    });
+    seen
 }

@@ -230,7 +230,7 @@ impl Db {
         match callback {
             Callback::Resume if self.records[rec].pact != 0 => self.resume(rec),
             Callback::Resume => {}
-            Callback::Own(_) => crate::rec::own_callback(self, rec),
+            Callback::Own(number) => crate::rec::own_callback(self, rec, number),
         }
     }
 

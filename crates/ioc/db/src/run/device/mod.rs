@@ -24,7 +24,7 @@ pub(crate) enum Device {
     Stdio,
     Getenv,
     DbState,
-    /// The simulated axis of a motor record.
+    /// The simulated axis of a motor record, or the simulated counters of a scaler record.
     Simulated,
     /// A support added by another crate ([`crate::Support`]).
     External,
@@ -52,7 +52,7 @@ impl Device {
             "stdio" => Self::Stdio,
             "getenv" => Self::Getenv,
             "Db State" => Self::DbState,
-            "Simulated Motor" => Self::Simulated,
+            "Simulated Motor" | "Simulated Scaler" => Self::Simulated,
             _ => Self::Missing,
         }
     }
