@@ -93,6 +93,16 @@ impl Bridges {
                 }
                 None => Some(RemoteRequest::Put { id, value, notify }),
             },
+            RemoteRequest::Get { id } => {
+                let Some(bridge) = self.links.get(&(holder, id)) else { return Some(request) };
+                let mut reading = Reading::default();
+                // The newest value of another owner has arrived before the end of the write that it belongs to.
+                if let Ok(Get::Done) = store.read(bridge.opened.handle, Needs::Value, &mut reading, None) {
+                    update(store, holder, id, reading.value, reading.alarm, reading.stamp);
+                }
+                tell(store, holder, OwnerRequest::Written { id, ok: true });
+                None
+            }
             RemoteRequest::Process { id } => {
                 let Some(bridge) = self.links.get(&(holder, id)) else { return Some(request) };
                 store.process_if_passive(bridge.opened.handle);

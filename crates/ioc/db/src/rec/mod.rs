@@ -41,6 +41,7 @@ use crate::run::scan::DeviceSample;
 use crate::text::error::PutError;
 use base::{Array, FieldType, Scalar};
 use common::Common;
+use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 use std::sync::{Arc, OnceLock};
@@ -83,6 +84,7 @@ table::record_types! {
     scaler Scaler "scaler";
     sel Sel "sel";
     seq Seq "seq";
+    sscan SScan "sscan";
     sseq SSeq "sseq";
     state State "state";
     stringin StringIn "stringin";
@@ -127,6 +129,9 @@ pub(crate) trait RecordType: Layout + Stored {
 
     /// A type-specific callback, by number.
     fn own_callback(_: &mut Db, _rec: RecId, _body: Body<Self>, _number: u8) {}
+
+    /// Called when a write with completion has ended while the record is not active.
+    fn link_written(_: &mut Db, _rec: RecId, _body: Body<Self>) {}
 
     /// Called after a client wrote a link.
     fn link_put(_: &mut Db, _rec: RecId, _body: Body<Self>, _field: u16) {}
@@ -309,14 +314,11 @@ impl Bodies {
 
 /// Sets the storage location of each field of a type.
 fn place(kind: Kind, fields: &mut [FieldDef]) {
-    let own = of_type!(kind, T => <T as Layout>::NAMES);
+    let own = of_type!(kind, T => <T as Layout>::NAMES).iter().zip(0..).map(|(name, slot)| (*name, At::Body(slot)));
+    let common = Common::NAMES.iter().zip(0..).map(|(name, slot)| (*name, At::Common(slot)));
+    let places: HashMap<&str, At> = own.chain(common).collect();
     for field in fields {
-        let find = |names: &[&str]| names.iter().position(|name| *name == field.name).map(|slot| slot as u16);
-        field.at = match (find(Common::NAMES), find(own)) {
-            (Some(slot), _) => At::Common(slot),
-            (None, Some(slot)) => At::Body(slot),
-            (None, None) => At::Nowhere,
-        };
+        field.at = places.get(field.name.as_str()).copied().unwrap_or(At::Nowhere);
     }
 }
 
@@ -365,6 +367,8 @@ dispatched! {
     removed();
     /// Runs a type-specific callback.
     own_callback(number: u8);
+    /// Called when a write with completion has ended while the record is not active.
+    link_written();
     /// Initial value of an output, given its device's value; `None` if they are the same.
     from_device(sample: &DeviceSample) -> Option<Scalar>;
     /// Sets the other fields after VAL was set to the device's value.

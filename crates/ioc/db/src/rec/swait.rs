@@ -10,7 +10,7 @@
 use super::calcout::is_due;
 use super::inputs::{constants, inputs, live_links, name_of, nth, post_inputs, post_val, read_live};
 use crate::calc::{self, Program};
-use crate::model::link::{Link, LinkField, LinkKind, LinkText, parse};
+use crate::model::link::{CA, Link, LinkField, LinkKind, LinkText, parse};
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, changed};
 use crate::run::callback::Callback;
@@ -165,7 +165,7 @@ fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(
     let name = String::from_utf8_lossy(db.records[body].names[place].bytes()).into_owned();
     let (link, wrong) = match parse(&name, LinkField::In) {
         Ok(LinkText::Constant(text)) => (Link::of_constant(text), None),
-        Ok(LinkText::Pv(name, _)) => (db.link_over_channel(rec, name, place != OUTN), None),
+        Ok(LinkText::Pv(name, _)) => (db.link_over_channel(rec, name, place != OUTN, CA), None),
         Ok(LinkText::Hardware(_) | LinkText::Json(..) | LinkText::Pva(..)) => {
             let what =
                 format!("\"{name}\" is a device address or JSON, expected the name of a process variable or a number");

@@ -229,7 +229,7 @@ impl Db {
         }
         match callback {
             Callback::Resume if self.records[rec].pact != 0 => self.resume(rec),
-            Callback::Resume => {}
+            Callback::Resume => crate::rec::link_written(self, rec),
             Callback::Own(number) => crate::rec::own_callback(self, rec, number),
         }
     }

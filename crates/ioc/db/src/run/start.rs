@@ -219,10 +219,11 @@ impl Db {
         }
     }
 
-    /// Creates a link over a channel, even to a local name, for records whose links are not in link fields.
-    pub(crate) fn link_over_channel(&mut self, rec: RecId, name: &str, reads: bool) -> Link {
+    /// Creates a link over a channel, even to a local name, for records whose links are not in link fields. `over` has `CA`, and
+    /// `CP` if each new value processes the record.
+    pub(crate) fn link_over_channel(&mut self, rec: RecId, name: &str, reads: bool, over: u8) -> Link {
         let source = self.find(name).ok().filter(|found| !found.type_name && !self.records[found.record].is_remote);
-        self.over_channel(rec, name, reads, (0, CA), source)
+        self.over_channel(rec, name, reads, (0, over), source)
     }
 
     /// Creates a link over a channel. `flags` are its modifiers as given, `over` those that are served.

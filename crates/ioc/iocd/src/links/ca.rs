@@ -102,6 +102,7 @@ impl super::Client for Client {
                     self.put(channel, id, value, notify, news);
                 }
             }
+            RemoteRequest::Get { .. } => self.get(id, news),
             // This request only concerns records of this IOC.
             RemoteRequest::Process { .. } => {}
             RemoteRequest::Disconnect { .. } => self.release(id),
@@ -157,6 +158,14 @@ impl super::Client for Client {
                 }
                 Err(_) => self.gone(channel, false, news),
             },
+            Event::Read { io, result, .. } if self.awaited.contains_key(&io) => {
+                let Some(id) = self.awaited.remove(&io) else { return };
+                let ok = result.is_ok();
+                if let Ok((_, Reading { value, alarm, stamp, .. })) = result {
+                    news.push(update(id, value, alarm, stamp));
+                }
+                news.push(written(id, ok));
+            }
             Event::Read { channel, result: Ok((_, reading)), .. } => {
                 let Some(target) = self.channels.get_mut(&channel) else { return };
                 let links = target.readers.iter().chain(&target.writers);
@@ -255,6 +264,17 @@ impl Client {
             Some(None) => {}
             None if notify => news.push(written(id, false)),
             None => {}
+        }
+    }
+
+    /// Reads the present value of a channel that is monitored.
+    fn get(&mut self, id: LinkId, news: &mut News) {
+        let channel = self.links.get(&id).copied();
+        let sub = channel.and_then(|channel| self.channels.get(&channel)?.sub);
+        let asked = channel.zip(sub).and_then(|(channel, (_, dbr))| self.session.client.read(channel, dbr, 0).ok());
+        match asked {
+            Some(io) => drop(self.awaited.insert(io, id)),
+            None => news.push(written(id, false)),
         }
     }
 

@@ -174,9 +174,10 @@ impl Links {
                 true
             }
             RemoteRequest::Disconnect { id } => self.over_pva.remove(&(holder, *id)),
-            RemoteRequest::Connect { id, .. } | RemoteRequest::Put { id, .. } | RemoteRequest::Process { id } => {
-                self.over_pva.contains(&(holder, *id))
-            }
+            RemoteRequest::Connect { id, .. }
+            | RemoteRequest::Put { id, .. }
+            | RemoteRequest::Get { id }
+            | RemoteRequest::Process { id } => self.over_pva.contains(&(holder, *id)),
         };
         let side = if over_pva { &mut self.pva } else { &mut self.ca };
         if side.waiting.len() >= WAITING_MAX && matches!(request, RemoteRequest::Put { .. }) {
@@ -233,6 +234,7 @@ fn run(
                 Ok(batch) => batch.into_iter().for_each(|(holder, request)| {
                     let (RemoteRequest::Connect { id, .. }
                     | RemoteRequest::Put { id, .. }
+                    | RemoteRequest::Get { id }
                     | RemoteRequest::Process { id }
                     | RemoteRequest::Disconnect { id }) = request;
                     client.request((holder, id), request, &mut news);

@@ -188,7 +188,7 @@ impl super::Client for Client {
     fn request(&mut self, id: LinkId, request: RemoteRequest, news: &mut News) {
         match request {
             RemoteRequest::Connect { pva: Some(link), monitor, .. } => self.connect(id, link, monitor, news),
-            RemoteRequest::Connect { .. } => {}
+            RemoteRequest::Connect { .. } | RemoteRequest::Get { .. } => {}
             RemoteRequest::Put { value, notify, .. } => {
                 let Some((channel, target)) = self.target(id) else { return };
                 target.held.insert(id, value);

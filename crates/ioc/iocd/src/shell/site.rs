@@ -408,7 +408,7 @@ mod tests {
                     "Db/a.template",
                     "record(ai, \"$(P)a\") { field(DTYP, \"asynInt32\") field(PREC, \"$(PREC)\") }\n\
                      record(ao, \"$(P)b\") { field(DTYP, \"stream\") }\nrecord(ai, \"$(P)c\") { field(DTYP, \"$(D)\") }\n\
-                     record(sscan, \"$(P)m\") { field(NPTS, \"1\") }\nrecord(sub, \"$(P)s\") { field(SNAM, \"f\") }\n\
+                     record(scanparm, \"$(P)m\") { field(NPTS, \"1\") }\nrecord(sub, \"$(P)s\") { field(SNAM, \"f\") }\n\
                      record(bo, \"$(P)d\") {\nfield(ZNAMM, \"typo\")\n}\n",
                 ),
                 ("Db/a.substitutions", "file \"a.template\" { {P=X:} }\nfile \"gone.template\" { {P=X:} }\n"),
@@ -422,7 +422,7 @@ mod tests {
         let found = survey(&folder.0).unwrap();
         let counts = [(Fate::Works, 3), (Fate::WithoutDriver, 1), (Fate::CDriver, 1), (Fate::Missing, 1)];
         assert_eq!(found.records, BTreeMap::from(counts));
-        assert_eq!(found.record_types["sscan"], BTreeMap::from([(Fate::Missing, 1)]));
+        assert_eq!(found.record_types["scanparm"], BTreeMap::from([(Fate::Missing, 1)]));
         let device = |name: &str| (found.device_types[name].fate, found.device_types[name].count);
         assert_eq!(device("asynInt32 of a C driver"), (Fate::CDriver, 1));
         assert_eq!(device("stream"), (Fate::Works, 1));

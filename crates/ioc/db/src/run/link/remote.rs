@@ -45,6 +45,12 @@ pub enum RemoteRequest {
         /// Whether [`Db::remote_written`] must report completion.
         notify: bool,
     },
+    /// Read the present value of a monitored process variable. [`Db::remote_update`] must report it, then
+    /// [`Db::remote_written`] the end.
+    Get {
+        /// Number of the link.
+        id: RemoteId,
+    },
     /// Process the target of a forward link to a record (not to a PROC field), if the record belongs to this IOC, or over
     /// PVAccess. Over Channel Access such a link does nothing, as in C.
     Process {
@@ -395,6 +401,19 @@ impl Db {
     pub(crate) fn put_and_wait(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<bool, LinkError> {
         self.remote_put(rec, link, value)?;
         Ok(self.wait_for_last_put(link.target))
+    }
+
+    /// Requests the present value of a process variable of another IOC or owner, whose monitor may be behind. Its arrival
+    /// resumes the record like the end of a write. Returns whether it was requested.
+    pub(crate) fn get_and_wait(&mut self, link: ResolvedLink) -> bool {
+        let Some(remote) = self.links.remotes.links.get_mut(link.target as usize) else { return false };
+        let is_elsewhere = link.kind == LinkKind::Remote && remote.source.is_none() && remote.pva.is_none();
+        if !is_elsewhere || !remote.connected || remote.waiting || self.links.remotes.requests.len() >= REQUEST_LIMIT {
+            return false;
+        }
+        remote.waiting = true;
+        self.request(RemoteRequest::Get { id: RemoteId(link.target) });
+        true
     }
 
     /// Whether a write through a link over a channel has not completed yet.
