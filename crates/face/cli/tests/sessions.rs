@@ -408,7 +408,20 @@ fn records_menus_and_tables_are_dumped_as_c_does_it() {
 }
 
 /// Record types of synApps, which EPICS' own softIoc does not have.
-const BEYOND_C: &[&str] = &["acalcout", "asyn", "busy", "epid", "motor", "scalcout", "scaler", "sscan", "sseq", "swait", "transform"];
+const BEYOND_C: &[&str] = &[
+    "acalcout",
+    "asyn",
+    "busy",
+    "epid",
+    "motor",
+    "scalcout",
+    "scaler",
+    "sscan",
+    "sseq",
+    "swait",
+    "table",
+    "transform",
+];
 
 const DUMPED: &str = r#"
 record(ai, "X:ai") { field(INP, "X:b PP MS") field(FLNK, "X:calc") field(DESC, "it's \"a\" word") field(PREC, "2") field(VAL, "3") }

@@ -92,6 +92,7 @@ table::record_types! {
     sub Sub "sub";
     sub_array SubArray "subArray";
     swait Swait "swait";
+    optics_table Table "table";
     transform Transform "transform";
     waveform Waveform "waveform";
 }
