@@ -7,7 +7,7 @@ use crate::shield;
 use base::CpuSet;
 use iocd::groups::{GroupSpec, Home};
 use iocd::plugins::{Place, RUN_OPTION};
-use iocd::shell::{End, Failed, Shell};
+use iocd::shell::{End, Failed, Shell, complain};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let plan = match parse(&args.words) {
         Ok(plan) => plan,
         Err(message) => {
-            eprintln!("tahti ioc: {message}");
+            complain(&format!("tahti ioc: {message}"));
             return ExitCode::from(USAGE);
         }
     };
@@ -137,7 +137,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     match result.and(ended) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failed(message)) => {
-            eprintln!("tahti ioc: {message}");
+            complain(&format!("tahti ioc: {message}"));
             // The exit status of softIoc.
             ExitCode::from(2)
         }
@@ -183,9 +183,9 @@ fn check(shell: &mut Shell, plan: &Plan) -> ExitCode {
     }
     // Errors in scripts were printed with their lines.
     let broken = !found.is_empty() || shell.has_failures();
-    found.iter().for_each(|Failed(what)| eprintln!("{what}"));
+    found.iter().for_each(|Failed(what)| complain(what));
     let started = shell.check();
-    started.iter().for_each(|what| eprintln!("{what}"));
+    started.iter().for_each(|what| complain(what));
     if broken || !started.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

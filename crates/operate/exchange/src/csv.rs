@@ -115,13 +115,13 @@ impl<R: BufRead> CsvReader<R> {
     /// Reads the fields of one row. Returns false at the end of the table.
     fn fields(&mut self) -> Result<bool, ExchangeError> {
         self.row.clear();
-        let (mut text, mut is_open) = (String::new(), false);
+        let (mut text, mut is_open) = (Vec::new(), false);
         let begun = self.line + 1;
         let wrong = |wrong| ExchangeError::Line { line: begun, wrong };
         loop {
             let before = text.len();
             let limit = (ROW_BYTES_MAX - before.min(ROW_BYTES_MAX)) as u64 + 1;
-            let read = std::io::Read::take(&mut self.input, limit).read_line(&mut text)?;
+            let read = std::io::Read::take(&mut self.input, limit).read_until(b'\n', &mut text)?;
             if text.len() > ROW_BYTES_MAX {
                 return Err(wrong(Wrong::Long(ROW_BYTES_MAX)));
             }
@@ -133,15 +133,18 @@ impl<R: BufRead> CsvReader<R> {
             }
             self.line += 1;
             // A newline ends a row unless it is within quotes, that is, after an odd number of quotes.
-            is_open ^= text[before..].bytes().filter(|byte| *byte == b'"').count() % 2 == 1;
+            is_open ^= text[before..].iter().filter(|byte| **byte == b'"').count() % 2 == 1;
             if !is_open {
-                if text.trim_end_matches(['\r', '\n']).is_empty() {
+                if text.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
                     text.clear();
                     continue;
                 }
                 break;
             }
         }
+        // Values may have zero bytes, the header has none.
+        let decode = if begun == 1 { ::table::utf8 } else { ::table::utf8_part };
+        let text = decode(text).map_err(|error| ExchangeError::Encoding(error.after(begun as usize - 1)))?;
         let text = text.strip_suffix('\n').unwrap_or(&text);
         split(text.strip_suffix('\r').unwrap_or(text), &mut self.row).map_err(wrong)?;
         Ok(true)

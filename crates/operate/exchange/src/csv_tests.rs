@@ -89,3 +89,16 @@ fn unreadable_rows_are_reported_with_their_line_and_the_expected_form() {
     assert!(said(",1,i8,3,0,0,\n").starts_with("line 2: signal is \"\""));
     assert!(said("A,1,text,\"open,0,0,\n").starts_with("line 2: a field in quotes"));
 }
+
+#[test]
+fn a_table_in_another_encoding_is_refused_with_place_and_remedy() {
+    let why = |bytes: &[u8]| {
+        let rows = CsvReader::new(bytes).and_then(Iterator::collect::<Result<Vec<Row>, _>>);
+        rows.unwrap_err().to_string()
+    };
+    let latin = why(b"signal,time_ns,type,value\na,1,f64,1\na\xb0,1,f64,1\n");
+    assert!(latin.starts_with("line 3, column 2: byte 0xb0") && latin.contains("`iconv -f latin1 -t utf-8"), "{latin}");
+    let mut wide = vec![0xff, 0xfe];
+    wide.extend("signal,time_ns,type,value\na,1,f64,1\n".encode_utf16().flat_map(u16::to_le_bytes));
+    assert!(why(&wide).starts_with("line 1, column 1: the file is UTF-16; expected UTF-8: `iconv -f utf-16"));
+}

@@ -86,6 +86,9 @@ pub enum ExchangeError {
         /// The problem.
         wrong: Wrong,
     },
+    /// A text that is not UTF-8.
+    #[error("{0}")]
+    Encoding(::table::NotUtf8),
     /// An error of a format that another crate implements.
     #[error("{0}")]
     Form(Box<dyn std::error::Error + Send + Sync>),

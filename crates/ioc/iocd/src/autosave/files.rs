@@ -70,7 +70,9 @@ pub fn load(path: &Path) -> Result<Option<LoadedSet>, NoneWhole> {
         let text = match fs::metadata(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Ok(facts) if facts.len() > BYTES_MAX => Err(format!("{} bytes, at most {BYTES_MAX} are read", facts.len())),
-            _ => fs::read(&file).map_err(|error| error.to_string()),
+            _ => fs::read(&file)
+                .map_err(|error| error.to_string())
+                .and_then(|text| table::one_byte_letters(&text).map(|()| text).map_err(|error| error.to_string())),
         };
         let shown = file.display().to_string();
         match text.map(|text| parse_sav(&base::raw::decode(&text), &shown)) {

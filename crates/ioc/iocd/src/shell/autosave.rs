@@ -195,9 +195,10 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: SaveTrigger) -
     let made = &shell.saves.made;
     let mut read = |name: &str| {
         let mut paths = folders.iter().map(|folder| folder.join(name));
-        paths.find_map(|path| made.get(&path).cloned().or_else(|| super::load::text_of(&path).ok()))
+        paths.find_map(|path| made.get(&path).cloned().or_else(|| super::load::existing(&path)))
     };
-    let text = read(name).ok_or_else(|| Failed(format!("{name}: not found in the folders of set_requestfile_path")))?;
+    let text =
+        read(name).ok_or_else(|| Failed(format!("{name}: no readable file in the folders of set_requestfile_path")))?;
     let RequestFile { channels, complaints } = parse_request(&text, name, &all, &mut read);
     if shell.only_checks() {
         shell.saves.requested.extend(channels);
@@ -205,7 +206,7 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: SaveTrigger) -
         return Ok(None);
     }
     // As in the EPICS module, the valid channels are saved.
-    complaints.iter().for_each(|complaint| eprintln!("autosave: {complaint}"));
+    complaints.iter().for_each(|complaint| super::complain(&format!("autosave: {complaint}")));
     let channels = channels.into_iter().map(|one| one.channel).collect();
     match shell.saves.running.get() {
         Some(saver) => saver.add(name, channels, when, shell.saves.settings.clone()),

@@ -238,15 +238,52 @@ impl Shell {
 
 /// Text of an included file.
 fn included(folders: &[PathBuf], name: &str) -> Option<String> {
-    folders.iter().find_map(|folder| text_of(&folder.join(name)).ok())
+    folders.iter().map(|folder| folder.join(name)).find_map(|path| existing(&path))
 }
 
-/// Text of a file. Bytes that are not valid UTF-8 are preserved ([`base::raw`]).
+/// Text of a file that may be missing. A file that exists and cannot be read is reported.
+pub(super) fn existing(path: &Path) -> Option<String> {
+    match text_of(path) {
+        Ok(text) => Some(text),
+        Err(why) => {
+            if path.exists() {
+                super::complain(&format!("{}: {why}", path.display()));
+            }
+            None
+        }
+    }
+}
+
+/// Text of a file. Bytes that are not valid UTF-8 are preserved ([`base::raw`]); UTF-16 and UTF-32 are refused.
 pub(super) fn text_of(path: &Path) -> Result<String, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > FILE_BYTES_MAX {
         return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are read"));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    table::one_byte_letters(&bytes).map_err(|error| error.to_string())?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| base::raw::decode(error.as_bytes()).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latin_1_files_are_read_and_wide_encodings_refused_with_place_and_remedy() {
+        let file = std::env::temp_dir().join(format!("tahti-load-{}.db", std::process::id()));
+        let read = |bytes: &[u8]| {
+            fs::write(&file, bytes).unwrap();
+            text_of(&file)
+        };
+        assert_eq!(&*base::raw::encode(&read(b"m\xb2").unwrap()), b"m\xb2");
+        for (bytes, name) in [(&b"\xff\xfer\0"[..], "utf-16"), (b"r\0\0\0e\0\0\0", "utf-32le"), (b"\0r\0e", "utf-16be")]
+        {
+            let why = read(bytes).unwrap_err();
+            assert!(why.starts_with("line 1, column 1: ") && why.contains(&format!("`iconv -f {name} ")), "{why}");
+        }
+        assert!(read(b"record(\n\0").unwrap_err().starts_with("line 2, column 1: byte 0x00"));
+        assert_eq!(existing(&file), None);
+        fs::remove_file(&file).unwrap();
+    }
 }

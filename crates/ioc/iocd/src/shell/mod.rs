@@ -326,7 +326,7 @@ impl Shell {
 
     /// Prints and counts a failed command of a script.
     fn note_failure(&mut self, place: String, error: String) {
-        eprintln!("{place}: {error}");
+        complain(&format!("{place}: {error}"));
         self.failures += 1;
         self.first_failure.get_or_insert((place, error));
     }
@@ -391,7 +391,7 @@ impl Shell {
                 Ok(Some(end)) => return Ok(end),
                 Ok(None) => {}
                 Err(failed) if self.fatal => return Err(failed),
-                Err(Failed(error)) => eprintln!("{error}"),
+                Err(Failed(error)) => complain(&error),
             }
         }
     }
@@ -507,7 +507,7 @@ impl Shell {
     /// Prints the notices of the database.
     fn print_notices(&mut self) -> Result<(), Failed> {
         for (notices, output) in self.with_each(|db, _| (db.take_notices(), db.take_output()))? {
-            notices.iter().for_each(|notice| eprintln!("{}", notice.0));
+            notices.iter().for_each(|notice| complain(&notice.0));
             for (_, text) in output {
                 // Output errors are ignored: the reader may have closed the pipe.
                 let _ = tell_raw(&text);
@@ -529,6 +529,17 @@ impl Shell {
             eprintln!("output: {error}");
         }
     }
+}
+
+/// Prints a message, which may quote any file, to standard error: control characters as `\x1b`, bytes that are not valid
+/// UTF-8 as Latin-1.
+pub fn complain(text: &str) {
+    let latin = |letter: char| match base::raw::encode(letter.encode_utf8(&mut [0; 4]))[..] {
+        [byte @ 0x80..] => char::from(byte),
+        _ => letter,
+    };
+    let text: String = text.chars().map(latin).collect();
+    eprintln!("{}", base::Visible { text: &text, colours: false });
 }
 
 /// Prints a text. Bytes that are not valid UTF-8 are written unchanged to files and pipes, and as Latin-1 to a terminal.
