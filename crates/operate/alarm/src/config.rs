@@ -152,6 +152,13 @@ const ALARM: Table = Table {
             "none",
             "Phoebus' formula. While its value is zero or less, the alarms are suppressed: evaluated and logged, but not displayed. When it becomes positive again, `delay` starts again.",
         ),
+        key(
+            "phoebus_filter",
+            r#""'RF:POWER' >""#,
+            "text",
+            "none",
+            "Stored for Phoebus: a filter that is not a formula. It never suppresses the alarms. `alarm import` writes it, `alarm export` returns it.",
+        ),
         HELP[0],
         HELP[1],
         HELP[2],
@@ -485,6 +492,20 @@ fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<Stri
             ),
         }
         spec.filter_text = text.to_owned();
+    }
+    match section.words("phoebus_filter", found) {
+        Some((_, span)) if !spec.filter_text.is_empty() => {
+            found.error(span, "`phoebus_filter` besides `filter`", "one of them", "remove `phoebus_filter`");
+        }
+        Some((text, span)) => {
+            found.warning(
+                span,
+                "`phoebus_filter` is stored but not evaluated, so the alarm is never suppressed",
+                "write its formula as `filter`",
+            );
+            spec.filter_text = text.to_owned();
+        }
+        None => {}
     }
     let Some(given) = section.texts("channels", found) else {
         if section.value("channels").is_none() {

@@ -96,6 +96,23 @@ struct Import<'t> {
     counted: Cell<(usize, usize)>,
 }
 
+/// The text of a configuration: UTF-8, or ISO-8859-1 if its XML declaration says so.
+///
+/// # Errors
+/// Another encoding, with the place and a remedy.
+pub fn decode(bytes: Vec<u8>) -> Result<String, table::NotUtf8> {
+    table::one_byte_letters(&bytes)?;
+    let head = bytes.strip_prefix(b"<?xml").and_then(|rest| rest.split(|byte| *byte == b'>').next());
+    let head = String::from_utf8_lossy(head.unwrap_or_default()).to_ascii_lowercase();
+    let named = head.split_once("encoding").and_then(|(_, rest)| rest.split(['"', '\'']).nth(1));
+    match named {
+        Some("iso-8859-1" | "iso_8859-1" | "latin1" | "latin-1" | "us-ascii") => {
+            Ok(bytes.into_iter().map(char::from).collect())
+        }
+        _ => table::utf8(bytes),
+    }
+}
+
 /// Parses a Phoebus configuration. Returns it with notes about parts that were not imported.
 ///
 /// # Errors
@@ -376,6 +393,13 @@ impl Import<'_> {
         let line = self.line();
         // Old files contain `latching` only if it is true.
         spec.rules.latching &= has_latching;
+        if spec.rules.count > 0 && spec.rules.delay.0 == 0 {
+            let (count, channel) = (std::mem::take(&mut spec.rules.count), table::clipped(&spec.channel));
+            let what = format!(
+                "the count {count} of {channel:?} has no effect without a delay, in Phoebus and here: it is not kept"
+            );
+            self.notes.push((line, what));
+        }
         self.without_latching += usize::from(!has_latching);
         self.level().alarms.push((line, spec));
     }
@@ -560,13 +584,9 @@ pub fn to_toml(config: &Config) -> String {
     for spec in &config.alarms {
         let _ = write!(out, "\n[[alarm]]\nchannels = [{}]\n", quoted(&spec.channel));
         let (rules, usual) = (&spec.rules, Rules::default());
-        let mut filter = spec.filter_text.clone();
-        if !matches!(Filter::parse(&filter), Ok(_) | Err(FilterError::Unsupported { .. })) && !filter.is_empty() {
-            let _ = writeln!(out, "# Its filter in Phoebus is not a formula: {}", quoted(&filter));
-            filter.clear();
-        }
-        let texts =
-            [("area", joined(&spec.area)), ("description", spec.description.clone()), ("filter", filter.clone())];
+        let is_formula = matches!(Filter::parse(&spec.filter_text), Ok(_) | Err(FilterError::Unsupported { .. }));
+        let filter = (if is_formula { "filter" } else { "phoebus_filter" }, spec.filter_text.clone());
+        let texts = [("area", joined(&spec.area)), ("description", spec.description.clone()), filter];
         for (key, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
             let _ = writeln!(out, "{key} = {}", quoted(text));
         }
@@ -583,8 +603,7 @@ pub fn to_toml(config: &Config) -> String {
                 let _ = writeln!(out, "{key} = \"{time}\"");
             }
         }
-        // A count without a delay has no effect, in Phoebus and here.
-        if rules.count > 0 && rules.delay.0 > 0 {
+        if rules.count > 0 {
             let _ = writeln!(out, "count = {}", rules.count);
         }
         if rules.deadband > 0.0 {
@@ -732,10 +751,46 @@ mod tests {
         assert!(notes.iter().all(|note| note.contains("is stored as text but not evaluated")), "{notes:?}");
         assert_eq!(import(&export(&config)).unwrap().0, config);
         let toml = to_toml(&config);
-        assert!(toml.contains("# Its filter in Phoebus is not a formula: \"1 +\""), "{toml}");
+        assert!(toml.contains("\nphoebus_filter = \"1 +\"\n"), "{toml}");
         let (read, found) = crate::read(&toml);
-        assert_eq!(read.unwrap().alarms[..2], config.alarms[..2]);
-        assert!(found.len() == 1 && found[0].message.contains("`filter` is stored but not evaluated"), "{found:?}");
+        let read = read.unwrap();
+        assert_eq!(read.alarms, config.alarms);
+        assert!(export(&read).contains("<filter>1 +</filter>"));
+        let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
+        assert!(
+            messages.len() == 2 && messages.iter().all(|one| one.contains("is stored but not evaluated")),
+            "{found:?}"
+        );
+        let (_, found) = crate::read(&toml.replace("phoebus_filter", "filter = \"A > 1\"\nphoebus_filter"));
+        assert!(found.iter().any(|one| one.message.contains("`phoebus_filter` besides `filter`")), "{found:?}");
+    }
+
+    #[test]
+    fn a_count_without_a_delay_is_reported() {
+        let pv =
+            |rules: &str| format!("<config name=\"a\">\n<pv name=\"x\"><latching>true</latching>{rules}</pv></config>");
+        let (config, notes) = import(&pv("<count>3</count>")).unwrap();
+        let expected =
+            "line 2: the count 3 of \"x\" has no effect without a delay, in Phoebus and here: it is not kept";
+        assert_eq!((config.alarms[0].rules.count, &notes[..]), (0, &[expected.to_owned()][..]));
+        let (config, notes) = import(&pv("<count>3</count><delay>5</delay>")).unwrap();
+        assert_eq!((config.alarms[0].rules.count, notes.len()), (3, 0));
+    }
+
+    #[test]
+    fn a_configuration_in_another_encoding_is_converted_as_declared_or_refused_with_the_remedy() {
+        let text = |head: &str| {
+            [head.as_bytes(), b"<config name=\"a\"><pv name=\"x\"><description>m\xb2</description></pv></config>"]
+                .concat()
+        };
+        let latin = decode(text("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>")).unwrap();
+        assert_eq!(import(&latin).unwrap().0.alarms[0].description, "m²");
+        for head in ["<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "<?xml version=\"1.0\"?>", ""] {
+            let why = decode(text(head)).unwrap_err().to_string();
+            assert!(why.starts_with("line 1, column ") && why.contains("iconv -f latin1"), "{why}");
+        }
+        let wide: Vec<u8> = "<?xml?>".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(decode(wide).unwrap_err().to_string().contains("iconv -f utf-16le"));
     }
 
     #[test]

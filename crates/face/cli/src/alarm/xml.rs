@@ -1,6 +1,6 @@
 //! `tahti alarm import` and `export`: conversion from and to Phoebus' alarm configuration (XML).
 
-use crate::failure::{Failure, in_file};
+use crate::failure::{Failure, in_file, text_of};
 use std::path::{Path, PathBuf};
 
 /// Convert a Phoebus configuration (XML) to an alarm file; reports what cannot be converted
@@ -25,8 +25,10 @@ pub(super) struct ExportArgs {
     file: PathBuf,
 }
 
-pub(super) fn read(file: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(file).map_err(in_file(file))
+/// Reads a configuration in UTF-8, or in the Latin-1 that its first line declares.
+fn read(file: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(file).map_err(in_file(file))?;
+    alarm::xml::decode(bytes).map_err(|error| format!("{}: {error}", file.display()).into())
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -42,7 +44,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
 }
 
 pub(super) fn export(args: &ExportArgs) -> Result<(), Failure> {
-    let text = read(&args.file)?;
+    let text = text_of(&args.file)?;
     let (config, found) = alarm::read(&text);
     if !found.is_empty() {
         eprint!("{}", table::render_all(&found, &args.file.display().to_string(), &text));
