@@ -1,10 +1,16 @@
 //! `cargo xtask dist`: builds a Debian package, a static binary, a Python wheel and the documentation as HTML, and tests each of them.
+//!
+//! A product is built and tested below `target/dist-stage`, and moved to `target/dist` when it is complete. So an interrupted
+//! build leaves no incomplete file there.
 
 use crate::peers;
 use crate::run::{Outcome, cargo, metadata, output, root, run};
+use std::cell::Cell;
 use std::fs;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Target whose C library is linked statically.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
@@ -15,14 +21,17 @@ const WHEEL_MAKERS: &[&str] = &["setuptools>=61", "wheel"];
 /// A release file.
 struct Product {
     name: &'static str,
+    /// Number of calls of [`Dist::step`].
+    steps: usize,
+    /// Builds and tests it. Returns the file, in its stage.
     make: fn(&Dist) -> Result<PathBuf, String>,
 }
 
 const PRODUCTS: &[Product] = &[
-    Product { name: "deb", make: deb },
-    Product { name: "static", make: static_binary },
-    Product { name: "wheel", make: wheel },
-    Product { name: "docs", make: docs },
+    Product { name: "deb", steps: 4, make: deb },
+    Product { name: "static", steps: 3, make: static_binary },
+    Product { name: "wheel", steps: 4, make: wheel },
+    Product { name: "docs", steps: 2, make: docs },
 ];
 
 /// Settings of a build.
@@ -30,7 +39,13 @@ struct Dist {
     version: String,
     /// `lto`, or `dev` to test the build itself.
     profile: String,
+    /// Complete products.
     folder: PathBuf,
+    /// Products that are being built.
+    stage: PathBuf,
+    started: Instant,
+    /// Number of steps begun, and of all.
+    steps: (Cell<usize>, usize),
 }
 
 /// `cargo xtask dist [deb|static|wheel|docs ...] [--profile dev]`.
@@ -48,13 +63,9 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let packages = metadata()?;
     let cli = packages.iter().find(|package| package["name"] == "cli");
     let version = cli.and_then(|cli| cli["version"].as_str()).ok_or("cargo metadata: no version of cli")?.to_owned();
-    let dist = Dist { version, profile, folder: root().join("target/dist") };
-    fs::create_dir_all(&dist.folder).map_err(|error| format!("{}: {error}", dist.folder.display()))?;
-    let mut made = Vec::new();
-    for product in PRODUCTS.iter().filter(|product| names.is_empty() || names.iter().any(|name| name == product.name)) {
-        println!("\n== {}", product.name);
-        made.push((product.make)(&dist)?);
-    }
+    let chosen = |product: &&Product| names.is_empty() || names.iter().any(|name| name == product.name);
+    let products: Vec<&Product> = PRODUCTS.iter().filter(chosen).collect();
+    let made = Dist::new(version, profile, &root().join("target"), &products).all(&products)?;
     println!();
     for file in made {
         let size = fs::metadata(&file).map_or(0, |file| file.len());
@@ -63,10 +74,46 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     Ok(())
 }
 
+/// The line at the start of a step.
+fn progress(step: usize, steps: usize, elapsed: Duration, what: &str) -> String {
+    let (minutes, seconds) = (elapsed.as_secs() / 60, elapsed.as_secs() % 60);
+    format!("== step {step} of {steps}, after {minutes}:{seconds:02} min: {what}")
+}
+
 impl Dist {
+    fn new(version: String, profile: String, target: &Path, products: &[&Product]) -> Self {
+        let steps = (Cell::new(0), products.iter().map(|product| product.steps).sum());
+        let (folder, stage) = (target.join("dist"), target.join("dist-stage"));
+        Self { version, profile, folder, stage, started: Instant::now(), steps }
+    }
+
+    /// Makes the products. Returns their files.
+    fn all(&self, products: &[&Product]) -> Result<Vec<PathBuf>, String> {
+        fs::create_dir_all(&self.folder).map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        let made = products.iter().map(|product| {
+            let staged = (product.make)(self)?;
+            let file = self.folder.join(staged.file_name().unwrap_or_default());
+            fs::rename(&staged, &file).map_err(|error| format!("{}: {error}", file.display()))?;
+            Ok(file)
+        });
+        let made = made.collect();
+        // The next build removes what cannot be removed now.
+        let _ = fs::remove_dir_all(&self.stage);
+        made
+    }
+
+    /// Prints that the next step begins.
+    fn step(&self, what: &str) {
+        let (done, all) = &self.steps;
+        done.set(done.get() + 1);
+        println!("\n{}", progress(done.get(), *all, self.started.elapsed(), what));
+    }
+
     /// Builds a package; returns the folder of its output.
     fn build(&self, package: &str, target: Option<&str>, features: &[&str]) -> Result<PathBuf, String> {
-        let mut command = cargo(["build", "--quiet", "--package", package, "--profile", &self.profile]);
+        let mut command = cargo(["build", "--package", package, "--profile", &self.profile]);
+        // On a terminal, cargo shows its progress.
+        command.args((!std::io::stderr().is_terminal()).then_some("--quiet"));
         command.args(features);
         command.args(target.iter().flat_map(|target| ["--target", target]));
         run(&mut command)?;
@@ -77,7 +124,7 @@ impl Dist {
 
     /// Makes an empty folder for the files of a product.
     fn stage(&self, name: &str) -> Result<PathBuf, String> {
-        let stage = self.folder.join("stage").join(name);
+        let stage = self.stage.join(name);
         match fs::remove_dir_all(&stage) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(format!("{}: {error}", stage.display()));
@@ -101,7 +148,9 @@ fn write(path: &Path, text: impl AsRef<[u8]>) -> Outcome {
 
 /// The binary with its units, completions, manual pages, documents and examples; libtahti with its pkg-config and CMake files.
 fn deb(dist: &Dist) -> Result<PathBuf, String> {
+    dist.step("deb: build");
     let built = dist.build("cli", None, &["--features", "tls"])?;
+    dist.step("deb: collect files");
     let stage = dist.stage("deb")?;
     let usr = stage.join("usr");
     run(Command::new("bindings/c/install.sh").arg(&usr).env("PROFILE", &dist.profile))?;
@@ -119,9 +168,11 @@ fn deb(dist: &Dist) -> Result<PathBuf, String> {
     // A shared library needs no execute permission.
     run(Command::new("chmod").arg("644").arg(usr.join("lib/libtahti.so")))?;
     control(dist, &stage)?;
-    let file = dist.folder.join(format!("tahti_{}_amd64.deb", dist.version));
+    dist.step("deb: compress");
+    let file = dist.stage.join(format!("tahti_{}_amd64.deb", dist.version));
     run(Command::new("dpkg-deb").args(["--build", "--root-owner-group", "-Zxz"]).arg(&stage).arg(&file))?;
     // Test the unpacked package, as installing it would change this machine.
+    dist.step("deb: test");
     let tried = dist.stage("deb-tried")?;
     run(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(&tried))?;
     tried_out(&tried.join("usr/bin/tahti"), &dist.version)?;
@@ -201,9 +252,12 @@ fn glibc_of(program: &Path) -> Result<(u32, u32), String> {
 
 /// A binary that runs on any Linux of this processor. It has a static C library and therefore no plug-ins.
 fn static_binary(dist: &Dist) -> Result<PathBuf, String> {
+    dist.step("static: install the target");
     run(Command::new("rustup").args(["target", "add", STATIC_TARGET]).env_remove("RUSTUP_TOOLCHAIN"))?;
+    dist.step("static: build");
     let built = dist.build("cli", Some(STATIC_TARGET), &[])?;
-    let file = dist.folder.join(format!("tahti-{}-x86_64-static", dist.version));
+    dist.step("static: test");
+    let file = dist.stage("static")?.join(format!("tahti-{}-x86_64-static", dist.version));
     install(&built.join("tahti"), &file, "755")?;
     let kind = output(Command::new("ldd").arg(&file)).unwrap_or_else(|why| why);
     if !kind.contains("statically linked") && !kind.contains("not a dynamic executable") {
@@ -227,12 +281,11 @@ fn tried_out(tahti: &Path, version: &str) -> Outcome {
         command.args(words).arg(&plant).env("TAHTI_RUN", state.join("run"));
         command
     };
-    let tried =
-        [&["init"][..], &["check"], &["up", "--detach"]].into_iter().try_for_each(|words| run(&mut command(words)));
-    // Any verdict is accepted: on this machine a loop may skip cycles.
-    let tried = tried.and_then(|()| match command(&["down"]).status().map(|status| status.code()) {
+    let tried = [&["init"][..], &["check"]].into_iter().try_for_each(|words| run(&mut command(words)));
+    // Any verdict is accepted: on this machine a loop may skip cycles. In the foreground, Ctrl-C stops the plant, too.
+    let tried = tried.and_then(|()| match command(&["up", "--for", "2s"]).status().map(|status| status.code()) {
         Ok(Some(0 | 4)) => Ok(()),
-        other => Err(format!("{} down: {other:?}", tahti.display())),
+        other => Err(format!("{} up: {other:?}", tahti.display())),
     });
     let user = tried.and_then(|()| output(Command::new(tahti).args(["run", "--", "true"])));
     let served = user.and_then(|_| serves(tahti, &state));
@@ -271,10 +324,12 @@ fn serves(tahti: &Path, folder: &Path) -> Outcome {
 
 /// The documentation as HTML pages.
 fn docs(dist: &Dist) -> Result<PathBuf, String> {
+    dist.step("docs: build");
     let built = dist.build("cli", None, &["--features", "tls"])?;
+    dist.step("docs: write and compress the pages");
     let stage = dist.stage("docs")?.join(format!("tahti-docs-{}", dist.version));
     run(Command::new(built.join("tahti")).arg("docs").arg(&stage))?;
-    let file = dist.folder.join(format!("tahti-docs-{}.tar.gz", dist.version));
+    let file = dist.stage.join(format!("tahti-docs-{}.tar.gz", dist.version));
     let (parent, name) = (stage.parent().unwrap_or(Path::new("/")), stage.file_name().unwrap_or_default());
     run(Command::new("tar")
         .arg("--create")
@@ -289,13 +344,16 @@ fn docs(dist: &Dist) -> Result<PathBuf, String> {
 
 /// The Python package with the library in it.
 fn wheel(dist: &Dist) -> Result<PathBuf, String> {
+    dist.step("wheel: build the library");
     let built = dist.build("capi", None, &[])?;
+    dist.step("wheel: install the tools");
+    let bin = peers::python("dist", WHEEL_MAKERS)?;
+    dist.step("wheel: build the package");
     let stage = dist.stage("wheel")?;
     run(Command::new("cp").args(["-r", "bindings/python/pyproject.toml", "bindings/python/tahti"]).arg(&stage))?;
     let library = stage.join("tahti/libtahti.so");
     install(&built.join("libtahti.so"), &library, "755")?;
     let glibc = glibc_of(&library)?;
-    let bin = peers::python("dist", WHEEL_MAKERS)?;
     let out = dist.stage("wheel-made")?;
     let mut pip = Command::new(bin.join("pip"));
     pip.args(["wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--wheel-dir"]);
@@ -305,8 +363,8 @@ fn wheel(dist: &Dist) -> Result<PathBuf, String> {
     let mut tags = Command::new(bin.join("python"));
     run(tags.args(["-m", "wheel", "tags", "--remove", "--platform-tag", &platform]).arg(&made))?;
     let name = format!("tahti-{}-py3-none-{platform}.whl", dist.version);
-    let file = dist.folder.join(&name);
-    fs::rename(out.join(&name), &file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let file = out.join(&name);
+    dist.step("wheel: test");
     // Test it in a separate environment, outside the folder with the source modules.
     let venv = dist.stage("wheel-tried")?;
     peers::environment(&venv)?;
@@ -318,4 +376,44 @@ fn wheel(dist: &Dist) -> Result<PathBuf, String> {
         return Err(format!("the installed package has loaded another library: {said}"));
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(dist: &Dist) -> Result<PathBuf, String> {
+        dist.step("half: write");
+        let file = dist.stage("half")?.join("half.deb");
+        write(&file, "hal")?;
+        Err("interrupted".to_owned())
+    }
+
+    fn succeeds(dist: &Dist) -> Result<PathBuf, String> {
+        dist.step("whole: write");
+        let file = dist.stage("whole")?.join("whole.deb");
+        write(&file, "whole")?;
+        assert!(!dist.folder.join("whole.deb").exists(), "not before its tests have passed");
+        Ok(file)
+    }
+
+    #[test]
+    fn only_complete_products_reach_the_folder() {
+        let target = std::env::temp_dir().join(format!("tahti-xtask-dist-{}", std::process::id()));
+        let products = [("whole", succeeds as fn(&Dist) -> _), ("half", fails)];
+        let products = products.map(|(name, make)| Product { name, steps: 1, make });
+        let products: Vec<&Product> = products.iter().collect();
+        let dist = Dist::new("1".to_owned(), "dev".to_owned(), &target, &products);
+        assert_eq!(dist.all(&products), Err("interrupted".to_owned()));
+        let left: Vec<_> = fs::read_dir(target.join("dist")).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!((left, target.join("dist-stage").exists()), (vec!["whole.deb".into()], false));
+        assert_eq!((dist.steps.0.get(), dist.steps.1), (2, 2));
+        fs::remove_dir_all(target).unwrap();
+    }
+
+    #[test]
+    fn a_step_is_printed_with_its_number_and_the_time_elapsed() {
+        let line = progress(3, 13, Duration::from_secs(125), "deb: compress");
+        assert_eq!(line, "== step 3 of 13, after 2:05 min: deb: compress");
+    }
 }
