@@ -6,7 +6,7 @@ use crate::out::{Colour, Painted};
 use base::{DurNs, Visible};
 use keep::supervisor::logs::{Level, Line, Reader, stamp};
 use keep::supervisor::rundir::{RunDir, living, plants};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -90,9 +90,24 @@ fn show(args: &Args) -> Result<(), Failure> {
         if error.kind() == std::io::ErrorKind::PermissionDenied {
             return Err(foreign(&name, &error).into());
         }
-        let known = known(&run);
-        let wanted = args.name.as_deref().unwrap_or("the supervisor");
-        return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")).into());
+        let running = running(&name);
+        let Some(silent) = args.name.as_ref().filter(|process| running.contains(process)) else {
+            let known: BTreeSet<String> = known(&run).into_iter().chain(running).collect();
+            let known: Vec<String> = known.into_iter().collect();
+            let wanted = args.name.as_deref().unwrap_or("the supervisor");
+            return Err(format!("plant {name:?} has no log of {wanted:?}; there are: {}", known.join(", ")).into());
+        };
+        eprintln!(
+            "tahti: {silent} is running and has printed nothing since its log was moved or removed; \
+             the next line creates {}",
+            path.display()
+        );
+        if !args.follow {
+            return Ok(());
+        }
+        while !path.exists() {
+            std::thread::sleep(FOLLOW_EVERY);
+        }
     }
     if args.since.is_some() || args.grep.is_some() || args.severity.is_some() {
         return merged(args, &run);
@@ -231,6 +246,12 @@ fn rotated(path: &Path) -> Vec<PathBuf> {
     files.reverse();
     files.push(path.to_owned());
     files
+}
+
+/// The processes of a plant that are running; empty if the plant is down or belongs to another user.
+fn running(plant: &str) -> Vec<String> {
+    let processes = crate::ps::status(plant).map_or(Vec::new(), |status| status.processes);
+    processes.into_iter().filter(|process| process.pid.is_some()).map(|process| process.name).collect()
 }
 
 /// The processes that have a log.

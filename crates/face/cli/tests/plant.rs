@@ -337,6 +337,33 @@ fn a_process_that_fails_is_shown_with_the_last_line_that_it_wrote() {
 }
 
 #[test]
+fn a_panic_is_shown_by_its_message_although_other_lines_follow() {
+    let panic =
+        "printf \"thread 'main' panicked at src/main.rs:2:5:\\nno pressure\\nnote: run with RUST_BACKTRACE=1\\n\" >&2";
+    let script = format!("{panic}; echo goodbye; exit 101");
+    let bench = Bench::new("panic", &sh("bad", &script, "restart = { backoff = \"1ms\", limit = 1 }"));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("latched", || bench.process("bad")["state"] == "FAULT");
+    assert!(bench.log().contains("bad: ended: exit 101: no pressure (after "), "{}", bench.log());
+    bench.run(&["down"]);
+}
+
+#[test]
+fn logs_of_a_silent_process_whose_file_was_moved_say_that_it_is_running() {
+    let bench = Bench::new("silent", &sh("quiet", "echo starts; sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let log = bench.run_dir().join("p/log/quiet.log");
+    bench.until("its first line", || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("starts")));
+    std::fs::rename(&log, log.with_extension("old")).unwrap();
+    let output = bench.run(&["logs", "quiet"]);
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("quiet is running and has printed nothing since"), "{said}");
+    let said = text(&bench.run(&["logs", "lost"]));
+    assert!(said.contains("has no log of \"lost\"; there are: quiet"), "{said}");
+    bench.ok(&["down"]);
+}
+
+#[test]
 fn a_program_that_forks_is_shown_with_the_processor_time_of_its_descendants() {
     let script = "while :; do /bin/sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done'; done";
     let bench = Bench::new("forks", &sh("forks", script, ""));
