@@ -349,12 +349,30 @@ fn a_panic_is_shown_by_its_message_although_other_lines_follow() {
 }
 
 #[test]
+fn a_process_changes_the_interval_of_its_heartbeat() {
+    let keys = "heartbeat = { within = \"600s\" }\nrestart = { policy = \"never\" }";
+    let bench = Bench::new("interval", &sh("a", "sleep 1000", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    let socket = UnixDatagram::unbound().unwrap();
+    let send = |text: &str| socket.send_to(text.as_bytes(), bench.dir.join("run/p/keep/a/notify")).unwrap();
+    send("WATCHDOG_USEC=500000000");
+    bench.until("longer", || bench.log().contains("its heartbeat is due within 500s now"));
+    // Another supervisor continues with it.
+    bench.ok(&["up", ".", "--upgrade"]);
+    bench.until("answering", || bench.run(&["ps", "p"]).status.success());
+    send("WATCHDOG_USEC=50000");
+    bench.until("hangs", || bench.process("a")["state"] == "FAULT");
+    assert!(bench.log().contains("its heartbeat is due within 50ms now"), "{}", bench.log());
+    bench.run(&["down"]);
+}
+
+#[test]
 fn logs_of_a_silent_process_whose_file_was_moved_say_that_it_is_running() {
     let bench = Bench::new("silent", &sh("quiet", "echo starts; sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);
-    let log = bench.run_dir().join("p/log/quiet.log");
-    bench.until("its first line", || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("starts")));
-    std::fs::rename(&log, log.with_extension("old")).unwrap();
+    let log = bench.dir.join("run/p/log/quiet.log");
+    bench.until("its first line", || fs::read_to_string(&log).is_ok_and(|text| text.contains("starts")));
+    fs::rename(&log, log.with_extension("old")).unwrap();
     let output = bench.run(&["logs", "quiet"]);
     let said = text(&output);
     assert!(output.status.success() && said.contains("quiet is running and has printed nothing since"), "{said}");

@@ -4,7 +4,7 @@
 //! There is no keeper: process and runner share the terminal and end together.
 
 use crate::evidence::{self, Incident, Kind, describe};
-use crate::guard::{Beats, EventKind, Guard, GuardEvent, WatchId, WatchSpec};
+use crate::guard::{Beats, EventKind, Guard, GuardEvent, MaxSilence, WatchId, WatchSpec};
 use crate::keeper::protocol::{ChildId, End, ExitRecord, Used};
 use crate::launch::{self, InheritedFd, LaunchError, LaunchSpec};
 use crate::notify::{self, Notification, Notify, NotifyError};
@@ -127,9 +127,10 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
     let held = launch::hold(&launch)?;
     let child = held.child();
     let beats = Arc::new(AtomicU64::new(0));
+    let max_silence = MaxSilence::new(what.heartbeat.unwrap_or_default());
     let mut watch = None;
     if let Some(guard) = &mut guard {
-        match guard.watch(watch_spec(what, child, &beats, page.as_ref())) {
+        match guard.watch(watch_spec(what, child, &beats, &max_silence, page.as_ref())) {
             Ok(watched) => watch = Some(watched),
             Err(error) => tell(&format!("no guard: {error}")),
         }
@@ -149,6 +150,7 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
         guard,
         notify,
         beats,
+        max_silence,
         page,
         rules: ThreadRules::new(what.rules.clone()),
         rules_due: now,
@@ -162,11 +164,17 @@ pub fn run(what: &Foreground, tell: &mut dyn FnMut(&str)) -> Result<Finished, Fa
 }
 
 /// Watch specification for a process and everything below this one.
-fn watch_spec(what: &Foreground, child: ChildId, beats: &Arc<AtomicU64>, page: Option<&Page>) -> WatchSpec {
-    let heartbeat = what.heartbeat.map(|within| {
+fn watch_spec(
+    what: &Foreground,
+    child: ChildId,
+    beats: &Arc<AtomicU64>,
+    max_silence: &MaxSilence,
+    page: Option<&Page>,
+) -> WatchSpec {
+    let heartbeat = what.heartbeat.map(|_| {
         let (beats, page) = (beats.clone(), page.map(Page::watcher));
         let of_page = move || page.as_ref().map_or(0, |page| page.beats());
-        (Box::new(move || beats.load(Ordering::Relaxed).wrapping_add(of_page())) as Beats, within)
+        (Box::new(move || beats.load(Ordering::Relaxed).wrapping_add(of_page())) as Beats, max_silence.clone())
     });
     WatchSpec {
         child,
@@ -223,6 +231,8 @@ struct Runner<'a> {
     guard: Option<Guard>,
     notify: Option<NotifyFolder>,
     beats: Arc<AtomicU64>,
+    /// Maximum time without one.
+    max_silence: MaxSilence,
     page: Option<Page>,
     rules: ThreadRules,
     rules_due: MonoNs,
@@ -341,6 +351,11 @@ impl Runner<'_> {
         if text.lines().any(|line| line == "WATCHDOG=1") {
             self.beats.fetch_add(1, Ordering::Relaxed);
         }
+        if let Some(interval) = notify::interval(text) {
+            // Also a sign of life, as for systemd.
+            self.beats.fetch_add(1, Ordering::Relaxed);
+            self.max_silence.set(notify::silence_of(interval));
+        }
         if notify::hangs(text) && self.kill_due.is_none() {
             if self.incident.is_none() {
                 let summary = "it reports that it hangs (WATCHDOG=trigger)".to_owned();
@@ -369,7 +384,7 @@ impl Runner<'_> {
         };
         self.child = ChildId { pid, start_ticks };
         (self.process, self.named) = (process, true);
-        let spec = watch_spec(self.what, self.child, &self.beats, self.page.as_ref());
+        let spec = watch_spec(self.what, self.child, &self.beats, &self.max_silence, self.page.as_ref());
         if let (Some(guard), Some(watch)) = (&mut self.guard, self.watch.take()) {
             guard.unwatch(watch);
             match guard.watch(spec) {

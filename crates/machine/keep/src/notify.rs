@@ -3,7 +3,8 @@
 //! The socket is a file that only the program's user may write to, and the kernel attaches the sender's identity to each
 //! message. Otherwise another process could send heartbeats for a hung program.
 //!
-//! Accepted are `READY=1`, `STATUS=`, `WATCHDOG=1`, `WATCHDOG=trigger`, `MAINPID=` and `EXTEND_TIMEOUT_USEC=`.
+//! Accepted are `READY=1`, `STATUS=`, `WATCHDOG=1`, `WATCHDOG=trigger`, `MAINPID=`, `WATCHDOG_USEC=`
+//! and `EXTEND_TIMEOUT_USEC=`.
 
 use crate::launch::is_below;
 use base::DurNs;
@@ -163,6 +164,17 @@ pub(crate) fn extension(text: &str) -> Option<DurNs> {
     Some(DurNs(us.checked_mul(1000)?).min(EXTENSION_MAX)).filter(|more| *more > DurNs::ZERO)
 }
 
+/// New heartbeat interval of a process (`WATCHDOG_USEC=`), at most 24 h; 0: it sends no heartbeats any more.
+pub(crate) fn interval(text: &str) -> Option<DurNs> {
+    let us: u64 = text.lines().find_map(|line| line.strip_prefix("WATCHDOG_USEC="))?.parse().ok()?;
+    Some(DurNs(i64::try_from(us.saturating_mul(1000)).unwrap_or(i64::MAX)).min(EXTENSION_MAX))
+}
+
+/// Maximum silence of a process with this heartbeat interval.
+pub(crate) fn silence_of(interval: DurNs) -> DurNs {
+    if interval == DurNs::ZERO { DurNs(i64::MAX) } else { interval }
+}
+
 impl AsFd for Notify {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -241,6 +253,15 @@ mod tests {
         }
         assert_eq!(extension(&format!("EXTEND_TIMEOUT_USEC={}", i64::MAX / 1000)), Some(EXTENSION_MAX));
         assert_eq!(extension(&format!("EXTEND_TIMEOUT_USEC={}", i64::MAX)), None);
+    }
+
+    #[test]
+    fn an_interval_is_parsed_and_bounded() {
+        let of = |value: &str| interval(&format!("READY=1\nWATCHDOG_USEC={value}"));
+        assert_eq!([of("20000"), of("0")], [Some(DurNs::from_ms(20)), Some(DurNs::ZERO)]);
+        assert_eq!(of(&u64::MAX.to_string()), Some(EXTENSION_MAX));
+        assert_eq!([of(""), of("-1"), of("1s"), interval("WATCHDOG=1")], [None; 4]);
+        assert_eq!((silence_of(DurNs::ZERO), silence_of(DurNs(5))), (DurNs(i64::MAX), DurNs(5)));
     }
 
     #[test]

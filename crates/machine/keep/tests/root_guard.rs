@@ -6,7 +6,7 @@ mod freezer;
 
 use base::{DurNs, MonoNs, Policy};
 use host::guard::{Budget, LADDER, Rung, RungAction};
-use keep::guard::{EventKind, Guard, GuardEvent, WatchSpec};
+use keep::guard::{EventKind, Guard, GuardEvent, MaxSilence, WatchSpec};
 use keep::keeper::protocol::ChildId;
 use keep::launch::{LaunchSpec, Started, Terminal, hold, start};
 use std::sync::Arc;
@@ -208,7 +208,7 @@ fn a_well_behaved_loop_is_never_demoted_and_the_guard_allocates_nothing() {
         })
     };
     let mut spec = running.watch(&LADDER);
-    spec.heartbeat = Some((beat, DurNs::from_ms(20)));
+    spec.heartbeat = Some((beat, MaxSilence::new(DurNs::from_ms(20))));
     guard.watch(spec).unwrap();
     let wait_for = |looks_wanted: u64| {
         let until = Instant::now() + PATIENCE;
@@ -238,7 +238,7 @@ fn without_a_budget_silence_is_the_runaway() {
     let alive = MonoNs(begun.0 + 150_000_000);
     let mut spec = running.watch(&LADDER[..1]);
     spec.budget = Budget::None;
-    spec.heartbeat = Some((Box::new(move || sys::clock::mono_now().min(alive).0), DurNs::from_ms(50)));
+    spec.heartbeat = Some((Box::new(move || sys::clock::mono_now().min(alive).0), MaxSilence::new(DurNs::from_ms(50))));
     guard.watch(spec).unwrap();
     let event = expect(&mut guard, "the silence", |what| matches!(what, EventKind::Silent { .. }));
     assert!(event.at >= alive + DurNs::from_ms(50), "{:?}", event.at - begun);

@@ -146,6 +146,11 @@ impl Silence {
         Self { within, beats: 0, since: None }
     }
 
+    /// Changes the time within which it must beat.
+    pub fn change(&mut self, within: DurNs) {
+        self.within = within;
+    }
+
     /// Handles the present number of beats. Returns the time since the last beat if it is longer than allowed.
     pub fn observe(&mut self, now: MonoNs, beats: u64) -> Option<DurNs> {
         if beats != self.beats {

@@ -43,6 +43,28 @@ const RESERVATION: Deadline =
 /// The number of heartbeats so far. Called on the guard's thread: must not allocate, block or lock.
 pub type Beats = Box<dyn Fn() -> u64 + Send>;
 
+/// The maximum time without a heartbeat, shared with the guard's thread. The watched process may change it
+/// (`WATCHDOG_USEC=`).
+#[derive(Clone, Debug)]
+pub struct MaxSilence(Arc<AtomicU64>);
+
+impl MaxSilence {
+    /// A time of at least 0.
+    #[must_use]
+    pub fn new(within: DurNs) -> Self {
+        Self(Arc::new(AtomicU64::new(within.0.max(0).unsigned_abs())))
+    }
+
+    /// Changes the time.
+    pub fn set(&self, within: DurNs) {
+        self.0.store(within.0.max(0).unsigned_abs(), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> DurNs {
+        DurNs(self.0.load(Ordering::Relaxed) as i64)
+    }
+}
+
 /// A process to watch.
 pub struct WatchSpec {
     /// The process itself. The watch ends when it is gone.
@@ -54,7 +76,7 @@ pub struct WatchSpec {
     /// Steps taken against a runaway.
     pub ladder: Vec<Rung>,
     /// A heartbeat counter and its maximum silence.
-    pub heartbeat: Option<(Beats, DurNs)>,
+    pub heartbeat: Option<(Beats, MaxSilence)>,
     /// A separate freezer: the directory of the control group (v1 freezer or v2) in which the process was started. If
     /// `None`, SIGSTOP freezes.
     pub freezer: Option<PathBuf>,
@@ -318,17 +340,17 @@ impl Guard {
         let id = WatchId(self.next);
         let failed = |errno| sys::Error { doing: format!("watch process {}", spec.child.pid), errno };
         let freezer = spec.freezer.as_deref().map(open_freezer).transpose()?;
-        let (beats, silence) = match spec.heartbeat {
-            Some((beats, within)) => (Some(beats), Some(Silence::new(within))),
-            None => (None, None),
-        };
+        let heartbeat = spec.heartbeat.map(|(beats, within)| {
+            let silence = Silence::new(within.get());
+            (beats, within, silence)
+        });
         let watched = Watched::new(
             id,
             spec.child,
             spec.ancestor,
             Meter::new(spec.budget),
             Ladder::new(&spec.ladder),
-            beats.zip(silence),
+            heartbeat,
             freezer,
             spec.starved_after,
         )

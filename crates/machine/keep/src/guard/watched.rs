@@ -2,6 +2,7 @@
 //!
 //! Everything here runs on the guard's thread, which must not allocate, lock or log.
 
+use super::MaxSilence;
 use super::member::Member;
 use super::read;
 use super::{Beats, Ends, EventKind, Freezer, WatchId};
@@ -66,7 +67,7 @@ pub(crate) struct Watched {
     ladder: Ladder,
     /// The thread for which the ladder began.
     culprit: Option<Culprit>,
-    heartbeat: Option<(Beats, Silence)>,
+    heartbeat: Option<(Beats, MaxSilence, Silence)>,
     silence_told: bool,
     freezer: Option<Freezer>,
     starved_after: DurNs,
@@ -86,7 +87,7 @@ impl Watched {
         ancestor: i32,
         meter: Option<Meter>,
         ladder: Ladder,
-        heartbeat: Option<(Beats, Silence)>,
+        heartbeat: Option<(Beats, MaxSilence, Silence)>,
         freezer: Option<Freezer>,
         starved_after: DurNs,
     ) -> Result<Self, Errno> {
@@ -148,7 +149,7 @@ impl Watched {
             let deed = self.ladder.advance(now, seen);
             self.perform(deed, ends);
         }
-        let heartbeat = self.heartbeat.as_ref().map(|(_, silence)| now + silence.look_again_in());
+        let heartbeat = self.heartbeat.as_ref().map(|(_, _, silence)| now + silence.look_again_in());
         let dues = self.threads.iter().map(|thread| thread.due);
         dues.chain(heartbeat).chain(self.ladder.due()).chain([self.next_scan]).min()
     }
@@ -261,7 +262,8 @@ impl Watched {
 
     /// Checks the heartbeat.
     fn listen(&mut self, now: MonoNs, ends: &Ends) {
-        let Some((beats, silence)) = &mut self.heartbeat else { return };
+        let Some((beats, within, silence)) = &mut self.heartbeat else { return };
+        silence.change(within.get());
         let Some(silent) = silence.observe(now, beats()) else {
             self.silence_told = false;
             return;

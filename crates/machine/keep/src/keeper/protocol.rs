@@ -241,6 +241,9 @@ pub struct Status {
     pub ready: bool,
     /// The last status text of the child (`STATUS=` of `sd_notify`).
     pub said: Option<String>,
+    /// The heartbeat interval that the child has set (`WATCHDOG_USEC=` of `sd_notify`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<DurNs>,
     /// Whether the supervisor should restart the child.
     pub auto_restart: bool,
     /// Number of attached consoles.

@@ -5,7 +5,7 @@ use super::log::Stream;
 use crate::group::Group;
 use crate::keeper::protocol::{ChildId, ExitRecord, Target};
 use crate::launch::{Shortfall, Started};
-use base::MonoNs;
+use base::{DurNs, MonoNs};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, SpecialCodeIndex};
@@ -27,6 +27,7 @@ pub(super) struct Running {
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) ready: bool,
     pub(super) said: Option<String>,
+    pub(super) interval: Option<DurNs>,
     /// Whether the child was asked to end. If so, its descendants get time to end.
     pub(super) asked: bool,
     /// The exit record while descendants are still running, and the time at which they are killed.
@@ -66,6 +67,7 @@ impl Running {
             shortfalls: started.shortfalls,
             ready: false,
             said: None,
+            interval: None,
             asked: false,
             ended: None,
             streams,

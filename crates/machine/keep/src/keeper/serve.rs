@@ -514,6 +514,7 @@ impl Keeper {
                 if let Some(said) = text.lines().find_map(|line| line.strip_prefix("STATUS=")) {
                     child.said = Some(said.to_owned());
                 }
+                child.interval = notify::interval(&text).or(child.interval);
             }
             self.tell(&Event::Notify(text));
             if became_ready {
@@ -590,6 +591,7 @@ impl Keeper {
             starts: self.starts,
             ready: child.is_some_and(|child| child.ready),
             said: child.and_then(|child| child.said.clone()),
+            interval: child.and_then(|child| child.interval),
             auto_restart: self.auto_restart,
             consoles: self.clients.iter().filter(|client| matches!(client.kind, Kind::Console { .. })).count() as u32,
             log_bytes_lost: self.log.lost(),

@@ -312,7 +312,9 @@ impl Health {
             _ if grown(|all| all.hangs) > 0 => {
                 Observation::Broken("it hung: no heartbeat in time (WATCHDOG=1 to NOTIFY_SOCKET, or a loop)".to_owned())
             }
-            (Some(heartbeat), State::Running) => memory.silence(now, supervised.signs(), heartbeat.within),
+            (Some(heartbeat), State::Running) => {
+                memory.silence(now, supervised.signs(), supervised.watch.within(heartbeat.within))
+            }
             _ => waits(),
         };
         table.observe(now, name, Claim::Heartbeat, heartbeat);

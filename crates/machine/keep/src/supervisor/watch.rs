@@ -3,8 +3,9 @@
 use super::processes::{Processes, Supervised};
 use super::site::{Site, is_watched};
 use super::tell::{Teller, short};
-use crate::guard::{Beats, Guard, GuardEvent, WatchId, WatchSpec};
+use crate::guard::{Beats, Guard, GuardEvent, MaxSilence, WatchId, WatchSpec};
 use crate::keeper::protocol::ChildId;
+use crate::notify;
 use crate::page::Page;
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{DurNs, MonoNs};
@@ -38,6 +39,10 @@ pub(crate) struct Watched {
     signs: Arc<Signs>,
     /// The guard's watch of it.
     watch: Option<WatchId>,
+    /// The heartbeat interval that it has set for this life (`WATCHDOG_USEC=`).
+    interval: Option<DurNs>,
+    /// Its maximum silence, shared with the guard.
+    max_silence: Option<MaxSilence>,
     /// Rules for class and CPUs of its threads, by name.
     rules: ThreadRules,
     /// The process to which the rules apply, if there are any.
@@ -92,12 +97,14 @@ impl Watcher {
         let one = &mut processes[id];
         // The start counts as the first sign: the guard measures silence from a sign on.
         one.watch.signs = Arc::new(Signs { counted: AtomicU64::new(1), expected: AtomicBool::new(running) });
+        let within = process.heartbeat.map(|heartbeat| one.watch.within(heartbeat.within));
+        one.watch.max_silence = within.map(MaxSilence::new);
         let spec = WatchSpec {
             child,
             ancestor: one.link.pid.unwrap_or(child.pid),
             budget: process.budget,
             ladder: process.ladder.clone(),
-            heartbeat: process.heartbeat.map(|heartbeat| (one.beats(), heartbeat.within)),
+            heartbeat: one.watch.max_silence.clone().map(|within| (one.beats(), within)),
             freezer: None,
             starved_after: STARVED_AFTER,
         };
@@ -191,6 +198,31 @@ impl Watched {
     /// Whether this is the guard's id for it.
     pub(crate) fn is(&self, watch: WatchId) -> bool {
         self.watch == Some(watch)
+    }
+
+    /// A new life begins, with the interval of the plant file.
+    pub(crate) fn begin_life(&mut self) {
+        self.interval = None;
+    }
+
+    /// Sets the heartbeat interval of this life. Returns a message, unless it is the same as before.
+    pub(crate) fn set_interval(&mut self, interval: DurNs) -> Option<String> {
+        if self.interval.replace(interval) == Some(interval) {
+            return None;
+        }
+        let Some(within) = &self.max_silence else {
+            return Some("WATCHDOG_USEC ignored: the plant file declares no `heartbeat`".to_owned());
+        };
+        within.set(notify::silence_of(interval));
+        Some(match interval {
+            DurNs::ZERO => "its heartbeat is off now (WATCHDOG_USEC=0)".to_owned(),
+            interval => format!("its heartbeat is due within {interval} now (WATCHDOG_USEC)"),
+        })
+    }
+
+    /// The maximum silence: the declared one, or that of this life's interval.
+    pub(crate) fn within(&self, declared: DurNs) -> DurNs {
+        self.interval.map_or(declared, notify::silence_of)
     }
 
     /// Counts a sign of life.

@@ -155,6 +155,7 @@ impl Armed {
             let Some(id) = processes.all.find(&process.name) else { continue };
             let is_fresh = processes.state(id) == State::Running && {
                 let silence = self.silences.entry(id).or_insert_with(|| Silence::new(heartbeat.within));
+                silence.change(processes[id].watch.within(heartbeat.within));
                 silence.observe(now, processes[id].beats()()).is_none()
             };
             if !is_fresh {

@@ -40,6 +40,10 @@ impl Engine {
         match (status.child, status.launch_error, status.last_exit) {
             (Some(child), ..) => {
                 self.begin_life(id, child, true);
+                if let Some(interval) = status.interval {
+                    // Logged when the process set it.
+                    let _ = self.processes[id].watch.set_interval(interval);
+                }
                 self.processes.event(Event::Started(id));
                 if status.ready {
                     self.ready(id);
@@ -92,6 +96,7 @@ impl Engine {
         let one = &mut self.processes[id];
         self.evidence.begin_life(id, &keeper, one);
         one.close_minors();
+        one.watch.begin_life();
         if let Some(process) = self.site.process(self.processes.name(id)) {
             self.watcher.new_rules(&mut self.processes[id], process, &self.site);
         }
@@ -128,6 +133,13 @@ impl Engine {
             protocol::Event::Notify(text) => {
                 if text.lines().any(|line| line == "WATCHDOG=1") {
                     self.processes[id].watch.sign();
+                }
+                if let Some(interval) = notify::interval(&text) {
+                    // Also a sign of life, as for systemd.
+                    self.processes[id].watch.sign();
+                    if let Some(what) = self.processes[id].watch.set_interval(interval) {
+                        self.tell.event(now, self.processes.name(id), &what);
+                    }
                 }
                 if notify::hangs(&text) {
                     self.tell.event(now, self.processes.name(id), "reports that it hangs (WATCHDOG=trigger)");
