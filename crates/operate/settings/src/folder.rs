@@ -93,6 +93,7 @@ fn read(path: &Path) -> Result<String, FolderError> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(io(io::Error::other(format!("more than {BYTES_MAX} bytes"))));
     }
+    table::one_byte_letters(&bytes).map_err(|error| io(io::Error::other(error)))?;
     // Texts that are not UTF-8 are escaped in the file.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

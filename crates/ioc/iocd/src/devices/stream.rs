@@ -101,7 +101,9 @@ fn read(file: &str, path: &[String]) -> Result<Vec<u8>, AttachError> {
     if size > FILE_BYTES_MAX {
         return Err(wrong(&format_args!("{size} bytes; expected at most {FILE_BYTES_MAX}")));
     }
-    std::fs::read(&place).map_err(|error| wrong(&error))
+    let bytes = std::fs::read(&place).map_err(|error| wrong(&error))?;
+    table::one_byte_letters(&bytes).map_err(|error| wrong(&error))?;
+    Ok(bytes)
 }
 
 /// The values that a record can hold.
