@@ -1,7 +1,7 @@
 //! Reading and writing channels of Channel Access servers.
 
 use crate::file::Saved;
-use crate::value::{States, named, of_saved, to_saved};
+use crate::value::{States, expected, named, of_saved, shown, to_saved};
 use base::{DurNs, MonoNs};
 use ca::client::{ChannelId, ChannelInfo, Event, IoId, RequestError};
 use ca::{Basic, Class, Dbr, Eca};
@@ -85,6 +85,22 @@ pub enum Unavailable {
     NotSaved,
 }
 
+/// A saved value that is invalid for the type or the states of its channel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the saved value is {found:?}; expected {expected}")]
+pub struct Unfit {
+    /// The saved value.
+    pub found: String,
+    /// The values that the channel takes.
+    pub expected: String,
+}
+
+impl Unfit {
+    fn of(saved: &SavedValue, native: Basic, labels: &[String]) -> Self {
+        Self { found: shown(saved), expected: expected(native, labels) }
+    }
+}
+
 /// The reason why a channel was not written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwritten {
@@ -92,8 +108,8 @@ pub enum Unwritten {
     #[error("it is not connected")]
     Disconnected,
     /// The saved value is invalid for the type of the channel.
-    #[error("what was saved is no value of its type, or no one of its states")]
-    BadValue,
+    #[error("{0}")]
+    BadValue(Unfit),
     /// The server does not permit writing.
     #[error("its server does not let it be written")]
     NoAccess,
@@ -181,8 +197,9 @@ impl Channels {
     }
 
     /// Returns whether a saved value can be written to a channel with these properties.
-    pub(crate) fn is_value(&self, at: usize, saved: (&SavedValue, &States), found: &ChannelValue) -> bool {
-        of_saved(saved, found.native, &found.labels, is_text(&self.names[at])).is_some()
+    pub(crate) fn check(&self, at: usize, saved: (&SavedValue, &States), found: &ChannelValue) -> Result<(), Unfit> {
+        let value = of_saved(saved, found.native, &found.labels, is_text(&self.names[at]));
+        value.map(|_| ()).ok_or_else(|| Unfit::of(saved.0, found.native, &found.labels))
     }
 
     /// Writes one channel that was read before, and waits until its server reports completion.
@@ -191,15 +208,19 @@ impl Channels {
     /// The outer error is from the kernel, while waiting.
     pub fn write(&mut self, at: usize, saved: &Saved) -> io::Result<Result<(), Unwritten>> {
         let Some((native, labels)) = &self.known[at] else { return Ok(Err(Unwritten::Disconnected)) };
-        let Some(value) = &saved.value else { return Ok(Err(Unwritten::BadValue)) };
-        let Some(value) = of_saved((value, &saved.states), *native, labels, is_text(&self.names[at])) else {
-            return Ok(Err(Unwritten::BadValue));
+        let Some(text) = &saved.value else {
+            let expected = expected(*native, labels);
+            return Ok(Err(Unwritten::BadValue(Unfit { found: String::new(), expected })));
+        };
+        let unfit = || Unwritten::BadValue(Unfit::of(text, *native, labels));
+        let Some(value) = of_saved((text, &saved.states), *native, labels, is_text(&self.names[at])) else {
+            return Ok(Err(unfit()));
         };
         let waits = match self.session.client.write(self.ids[at], &value, true) {
             Ok(Some(io)) => io,
             Ok(None) | Err(RequestError::Disconnected) => return Ok(Err(Unwritten::Disconnected)),
             Err(RequestError::NoAccess) => return Ok(Err(Unwritten::NoAccess)),
-            Err(RequestError::BadType | RequestError::BadCount) => return Ok(Err(Unwritten::BadValue)),
+            Err(RequestError::BadType | RequestError::BadCount) => return Ok(Err(unfit())),
         };
         let until: MonoNs = Session::now() + self.within;
         loop {

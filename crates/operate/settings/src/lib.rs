@@ -17,7 +17,7 @@ mod restore;
 mod save;
 mod value;
 
-pub use channels::{ChannelValue, Channels, Unavailable, Unwritten};
+pub use channels::{ChannelValue, Channels, Unavailable, Unfit, Unwritten};
 pub use compare::{Row, State, Tolerance, ToleranceError, compare};
 pub use db::SavedValue;
 pub use file::{Head, Saved, Settings};

@@ -1,6 +1,6 @@
 //! Restores saved values.
 
-use crate::channels::{Channels, Unavailable, Unwritten};
+use crate::channels::{Channels, Unavailable, Unfit, Unwritten};
 use crate::compare::{Tolerance, are_equal};
 use crate::file::Saved;
 use crate::value::shown;
@@ -64,8 +64,8 @@ pub enum Blocked {
     #[error("its server does not let it be written")]
     NoAccess,
     /// The saved value is invalid for the type or the states of the channel.
-    #[error("what was saved is no value of its type, or no one of its states")]
-    BadValue,
+    #[error("{0}")]
+    BadValue(Unfit),
 }
 
 /// The reason why nothing was restored.
@@ -101,8 +101,10 @@ pub fn restore(
             Err(why) => Outcome::LeftOut(Blocked::Unavailable(why.clone())),
             Ok(found) if are_equal(one, found, tolerance) => Outcome::Equal,
             Ok(found) if !found.may_write => Outcome::LeftOut(Blocked::NoAccess),
-            Ok(found) if !channels.is_value(at, (value, &one.states), found) => Outcome::LeftOut(Blocked::BadValue),
-            Ok(found) => Outcome::Written(found.named()),
+            Ok(found) => match channels.check(at, (value, &one.states), found) {
+                Err(why) => Outcome::LeftOut(Blocked::BadValue(why)),
+                Ok(()) => Outcome::Written(found.named()),
+            },
         };
         let then = before[at].as_ref().map_or_else(|_| value.clone(), |found| found.named_as_now(value, &one.states));
         all.push((at, Restored { name: one.name.clone(), saved: then, outcome }));

@@ -117,6 +117,21 @@ pub(crate) fn of_saved(
     }
 }
 
+/// The values that a channel takes, for messages.
+pub(crate) fn expected(native: Basic, labels: &[String]) -> String {
+    match native {
+        Basic::Enum => {
+            let states = labels.iter().enumerate().map(|(at, label)| format!("{at} ({})", tame(label)));
+            format!("one of its states: {}", states.collect::<Vec<_>>().join(", "))
+        }
+        Basic::String => "a text".to_owned(),
+        Basic::Short => "a number from -32768 to 32767".to_owned(),
+        Basic::Long => "a number from -2147483648 to 2147483647".to_owned(),
+        Basic::Char => "a number from -128 to 255".to_owned(),
+        Basic::Float | Basic::Double => "a number".to_owned(),
+    }
+}
+
 fn array(native: Basic, scalars: &[Scalar]) -> Array {
     macro_rules! of {
         ($kind:ident) => {
@@ -193,6 +208,12 @@ mod tests {
 
     fn labels() -> Vec<String> {
         ["Off", "On", ""].map(str::to_owned).into()
+    }
+
+    #[test]
+    fn a_message_names_the_values_that_a_channel_takes() {
+        assert_eq!(expected(Basic::Enum, &labels()), "one of its states: 0 (Off), 1 (On), 2 ()");
+        assert_eq!(expected(Basic::Short, &[]), "a number from -32768 to 32767");
     }
 
     proptest! {

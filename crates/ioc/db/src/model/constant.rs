@@ -58,8 +58,39 @@ fn first(json: &Json) -> Option<&Json> {
     }
 }
 
-/// The first `max` elements of a list; `None` if one does not fit the type.
-fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
+/// The elements that a type has, for messages.
+pub(crate) fn expected_element(kind: FieldType) -> &'static str {
+    match kind {
+        FieldType::String => "a text",
+        FieldType::I8 => "a number from -128 to 127",
+        FieldType::U8 => "a number from 0 to 255",
+        FieldType::I16 => "a number from -32768 to 32767",
+        FieldType::U16 => "a number from 0 to 65535",
+        FieldType::I32 => "a number from -2147483648 to 2147483647",
+        FieldType::U32 => "a number from 0 to 4294967295",
+        FieldType::I64 => "a number from -9223372036854775808 to 9223372036854775807",
+        FieldType::U64 => "a number from 0 to 18446744073709551615",
+        FieldType::F32 | FieldType::F64 => "a number",
+        FieldType::Enum | FieldType::Menu | FieldType::Device => "the number of a choice",
+        FieldType::Link => "a link",
+    }
+}
+
+/// An element of a list, for messages.
+fn shown(json: &Json) -> String {
+    match json {
+        Json::Null => "null".to_owned(),
+        Json::Bool(on) => on.to_string(),
+        Json::Int(number) => number.to_string(),
+        Json::Real(number) => number.to_string(),
+        Json::Text(text) => format!("{text:?}"),
+        Json::List(_) => "a list".to_owned(),
+        Json::Map(_) => "a map".to_owned(),
+    }
+}
+
+/// The first `max` elements of a list. If one does not fit the type, the error is its index.
+fn elements(items: &[Json], kind: FieldType, max: usize) -> Result<Array, usize> {
     let count = items.len().min(max);
     let mut array = Array::zeros(kind, count);
     let element = |item: &Json| match (kind, item) {
@@ -67,8 +98,12 @@ fn elements(items: &[Json], kind: FieldType, max: usize) -> Option<Array> {
         (FieldType::String, Json::Real(value)) => Some(Scalar::String(base::text::double(*value, 6))),
         _ => scalar(item),
     };
-    let fits = |(at, item)| element(item).is_some_and(|value| crate::model::values::set_element(&mut array, at, value));
-    items[..count].iter().enumerate().all(fits).then_some(array)
+    let mut fits =
+        |(at, item)| element(item).is_some_and(|value| crate::model::values::set_element(&mut array, at, value));
+    match items[..count].iter().enumerate().position(|one| !fits(one)) {
+        Some(at) => Err(at),
+        None => Ok(array),
+    }
 }
 
 /// Parses user input (`[1, 2]`, a number, or an empty text) into at most `max` elements of a type.
@@ -84,10 +119,16 @@ pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Arra
         _ => false,
     };
     match json::parse(text) {
-        Ok(Json::List(items)) if !items.iter().all(fits) => Err(what(format!("an element is no {kind:?}"))),
-        Ok(Json::List(items)) => elements(&items, kind, max).ok_or_else(|| what(format!("an element is no {kind:?}"))),
+        Ok(Json::List(items)) => {
+            let unfit = items.iter().position(|item| !fits(item));
+            unfit.map_or_else(|| elements(&items, kind, max), Err).map_err(|at| {
+                let item = items.get(at).map_or(String::new(), shown);
+                format!("element {} of {text} is {item}; expected {}", at + 1, expected_element(kind))
+            })
+        }
         Ok(number @ (Json::Int(_) | Json::Real(_))) => {
-            elements(&[number], kind, max).ok_or_else(|| what(format!("it is no {kind:?}")))
+            let item = shown(&number);
+            elements(&[number], kind, max).map_err(|_| format!("found {item}; expected {}", expected_element(kind)))
         }
         Err(_) if text.is_empty() => Ok(Array::zeros(kind, 0)),
         Ok(_) => Err(what("it is no list".into())),
@@ -126,7 +167,7 @@ impl Link {
 
     /// Elements of a constant link, at most `max`, loaded into a field at start (dbLoadLinkArray).
     pub(crate) fn elements(&self, kind: FieldType, max: usize) -> Option<Array> {
-        let list = |items: &[Json]| elements(items, kind, max);
+        let list = |items: &[Json]| elements(items, kind, max).ok();
         match of(self)? {
             Constant::Plain(text) => list(&[number(text)]),
             Constant::Json(Json::List(items)) => list(&items),
@@ -139,5 +180,20 @@ impl Link {
             }
             Constant::Json(json) => list(std::slice::from_ref(&json)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_element_of_the_wrong_type_is_named_with_what_was_found_and_expected() {
+        let why = |text: &str, kind| typed_list(text, kind, 9).unwrap_err();
+        let expected = "element 2 of [1, \"2\"] is \"2\"; expected a number from -2147483648 to 2147483647";
+        assert_eq!(why("[1, \"2\"]", FieldType::I32), expected);
+        assert_eq!(why("[true]", FieldType::F64), "element 1 of [true] is true; expected a number");
+        assert_eq!(why("[[1]]", FieldType::String), "element 1 of [[1]] is a list; expected a text");
+        assert!(typed_list("[1, 2]", FieldType::I32, 9).is_ok());
     }
 }

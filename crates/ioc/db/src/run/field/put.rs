@@ -204,16 +204,26 @@ impl Db {
         let empty = kind != FieldType::String
             && matches!(values, Array::String(texts) if texts.iter().take(max).any(|text| text.bytes().is_empty()));
         if empty || !convert_into(values, max, precision, &mut converted) {
+            let what = Self::unfit(values, max, precision, &mut converted);
             self.recycle_array(converted);
-            return self.after(
-                rec,
-                field,
-                special,
-                Err(PutError::BadValue { what: format!("an element is no {kind:?}") }),
-            );
+            return self.after(rec, field, special, Err(PutError::BadValue { what }));
         }
         let stored = crate::rec::store_array(self, rec, field, converted);
         self.after(rec, field, special, stored)
+    }
+
+    /// The first of the elements that has no value of the type of `into`, for a message.
+    fn unfit(values: &Array, max: usize, precision: u16, into: &mut Array) -> String {
+        let kind = into.kind();
+        let expected = crate::model::constant::expected_element(kind);
+        let Array::String(texts) = values else { return format!("found {:?}; expected {expected}", values.kind()) };
+        let mut is_unfit = |text: &&Str40| {
+            let is_empty = kind != FieldType::String && text.bytes().is_empty();
+            is_empty || !convert_into(&Array::String(vec![**text]), 1, precision, into)
+        };
+        let found = texts.iter().take(max).enumerate().find(|(_, text)| is_unfit(text));
+        let (at, text) = found.map_or((0, Str40::default()), |(at, text)| (at, *text));
+        format!("element {} is {:?}; expected {expected}", at + 1, text.readable())
     }
 
     /// Writes an empty array into a scalar field. The value does not change, and the record gets a LINK alarm.
