@@ -47,7 +47,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let plant = args.file.path();
     if plant.extension().is_some_and(|ending| ending == "cmd" || ending == "iocsh") {
         return match ask(&[Path::new("ioc"), "--check".as_ref(), plant], |_| {}) {
-            Ok(said) => finish(args.json, plant, "[]", "", &[ProcessCheck { process: None, ..said }], false),
+            Ok(said) => {
+                let said = [ProcessCheck { process: None, ..said }];
+                let count = summary(&plant.display().to_string(), &[], &said).unwrap_or_default();
+                finish(args.json, plant, "[]", ("", &count), &said, false)
+            }
             Err(why) => why.report(),
         };
     }
@@ -84,12 +88,33 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let findings = serde_json::to_string(&found).unwrap_or_default();
     // Do not print "no error" above the errors of a process, nor below the text of the plant.
     let quiet = found.is_empty() && (args.print || said.iter().any(|one| one.broken));
-    let shown = if quiet { String::new() } else { joined.render_all(&found) };
+    let mut shown = if quiet { String::new() } else { joined.render_all(&found) };
     if args.print {
         eprint!("{shown}");
-        return finish(false, &file, &findings, "", &said, broken);
+        return finish(false, &file, &findings, ("", ""), &said, broken);
     }
-    finish(args.json, &file, &findings, &shown, &said, broken)
+    // The errors of processes are counted, too, in the last line.
+    let count = summary(joined.names().next().unwrap_or_default(), &found, &said);
+    if count.is_some() {
+        let end = shown.trim_end().rfind('\n').map_or(0, |at| at + 1);
+        shown.truncate(end);
+    }
+    finish(args.json, &file, &findings, (&shown, &count.unwrap_or_default()), &said, broken)
+}
+
+/// The line that counts all findings; `None` if no process has errors.
+fn summary(file: &str, found: &[Diagnostic], said: &[ProcessCheck]) -> Option<String> {
+    let of_processes: usize = said.iter().map(ProcessCheck::errors).sum();
+    if of_processes == 0 {
+        return None;
+    }
+    let errors = found.iter().filter(|one| one.severity == Severity::Error).count();
+    let count = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
+    let warnings = match found.len() - errors {
+        0 => String::new(),
+        warnings => format!(", {}", count(warnings, "warning")),
+    };
+    Some(format!("{file}: {}{warnings}\n", count(errors + of_processes, "error")))
 }
 
 /// Prints the joined text without trailing blanks, and where each file begins if there are several.
@@ -149,6 +174,19 @@ struct ProcessCheck {
     broken: bool,
 }
 
+impl ProcessCheck {
+    /// Number of errors printed.
+    fn errors(&self) -> usize {
+        if !self.broken {
+            return 0;
+        }
+        let marked = self.lines.iter().filter(|line| line.starts_with("error: ")).count();
+        // An IOC prints a line for each error.
+        let lines = self.lines.iter().filter(|line| !line.is_empty() && !line.contains("warning: ")).count();
+        if marked > 0 { marked } else { lines.max(1) }
+    }
+}
+
 /// Checks the command line and files of a process with this program. `None` if the process runs another program.
 fn told(process: &Process, folder: &Path) -> Option<Result<ProcessCheck, Failure>> {
     let command: Vec<&str> = process.command.iter().map(String::as_str).collect();
@@ -201,7 +239,15 @@ fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<ProcessChe
     Ok(ProcessCheck { process: None, lines, broken: !output.status.success() })
 }
 
-fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[ProcessCheck], broken: bool) -> ExitCode {
+/// Prints the findings of the plant file, those of its processes and their number. Returns the exit status.
+fn finish(
+    json: bool,
+    file: &Path,
+    findings: &str,
+    (shown, count): (&str, &str),
+    said: &[ProcessCheck],
+    broken: bool,
+) -> ExitCode {
     if json {
         let findings: serde_json::Value = serde_json::from_str(findings).unwrap_or_default();
         let files: Vec<_> = said
@@ -216,6 +262,7 @@ fn finish(json: bool, file: &Path, findings: &str, shown: &str, said: &[ProcessC
             let before = process.as_ref().map_or(String::new(), |name| format!("{name}: "));
             lines.iter().for_each(|line| println!("{before}{line}"));
         }
+        print!("{count}");
     }
     if broken || said.iter().any(|said| said.broken) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

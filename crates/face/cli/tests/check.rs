@@ -158,6 +158,17 @@ fn a_program_that_its_user_may_not_execute_is_an_error_with_its_remedy() {
 }
 
 #[test]
+fn all_errors_are_counted_also_those_of_processes() {
+    let folder = folder("check-count");
+    let plant = "[plant]\nname = \"p\"\nnonsense = 1\n[[ioc]]\nname = \"i\"\nload = [{ file = \"a.db\" }]\n";
+    let wrong = "record(ai, \"a\") { field(NOPE, \"1\") }\nrecord(foo, \"b\") {}\n";
+    write(&folder, &[("plant.toml", plant), ("a.db", wrong)]);
+    let (well, said) = check(&folder, &[]);
+    assert!(!well && said.contains("i: a.db:1:") && said.ends_with("plant.toml: 3 errors\n"), "{said}");
+    assert_eq!(said.matches(" errors").count(), 1, "{said}");
+}
+
+#[test]
 fn mistakes_in_all_files_are_reported_with_their_place() {
     let folder = folder("check-wrong");
     write(
