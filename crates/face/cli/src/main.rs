@@ -225,10 +225,13 @@ const USAGE: u8 = 64;
 const NOT_PRINTED: u8 = 74;
 
 /// The arguments as text. The Channel Access tools and the IOC accept bytes that are not UTF-8, since values may be
-/// Latin-1; these are encoded as by [`base::raw`].
+/// Latin-1; these are encoded as by [`base::raw`]. Texts of PVAccess are UTF-8, so `pvput` converts Latin-1.
 fn arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     use std::os::unix::ffi::OsStrExt as _;
     let words: Vec<OsString> = words.collect();
+    if words.get(1).is_some_and(|word| word == "pvput") {
+        return words.iter().map(|word| OsString::from(base::raw::readable(word.as_bytes()).into_owned())).collect();
+    }
     let takes_any = words
         .get(1)
         .is_some_and(|word| ["caget", "cainfo", "camonitor", "caput", "ioc"].iter().any(|command| word == command));
@@ -338,4 +341,21 @@ fn keeper(words: Vec<OsString>) -> ExitCode {
 fn measured(output: bench::Output) -> ExitCode {
     print!("{}", output.text);
     ExitCode::from(u8::from(!output.good))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    #[test]
+    fn arguments_in_latin_1_are_accepted_where_values_are_written() {
+        let of = |command: &str| {
+            let words = ["tahti".into(), command.into(), OsStr::from_bytes(b"m\xb2").to_owned()];
+            arguments(words.into_iter()).pop().unwrap()
+        };
+        assert_eq!((of("pvput"), of("caput")), ("m²".into(), base::raw::decode(b"m\xb2").into_owned().into()));
+        assert_eq!(of("up").as_bytes(), b"m\xb2");
+    }
 }
