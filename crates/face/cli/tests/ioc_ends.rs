@@ -59,6 +59,9 @@ fn the_exit_record_saves_the_last_values_and_the_put_log() {
 fn unsupported_commands_of_scripts_and_modules_name_the_replacement() {
     let mut ioc = Ioc::start(&[("x.db", RECORDS)], &[]);
     assert_eq!(["casr", "casr 2", "iocLogPrefix fac=X"].map(|line| ioc.say(line)), ["", "", ""]);
+    assert_eq!(ioc.say("iocLogPrefix fac=X"), "");
+    let said = ioc.say("iocLogPrefix fac=Y");
+    assert!(said.contains("iocLogPrefix: The prefix was already set to \"fac=X\" and can't be changed."), "{said}");
     for (line, words) in [
         ("asynAutoConnect P 0 0", "ports always connect by themselves"),
         ("set_savefile_name a.req b.sav", "saved as NAME.sav"),

@@ -56,7 +56,18 @@ pub(super) const COMMANDS: &[Command] = &[
         }
         Ok(None)
     }),
-    command!("iocLogPrefix", "prefix", "accepted: messages go to standard error, without a prefix", |_, _| Ok(None)),
+    command!("iocLogPrefix", "prefix", "accepted: messages go to standard error, without a prefix", |shell, args| {
+        let prefix = arg(args, 0);
+        if shell.log_prefix.is_empty() {
+            prefix.clone_into(&mut shell.log_prefix);
+        } else if shell.log_prefix != prefix {
+            let before = &shell.log_prefix;
+            super::complain(&format!(
+                "WARNING iocLogPrefix: The prefix was already set to \"{before}\" and can't be changed."
+            ));
+        }
+        Ok(None)
+    }),
     command!("ascar", "[level]", "links of access security's inputs", |shell, args| {
         let level = number(args, 0);
         let text = shell.with_engine(move |engine| security_inputs(engine, level))?;

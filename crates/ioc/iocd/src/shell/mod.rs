@@ -133,6 +133,8 @@ pub struct Shell {
     failures: u64,
     /// The first failed command with its place, and the error.
     first_failure: Option<(String, String)>,
+    /// The argument of `iocLogPrefix`; empty: none.
+    log_prefix: String,
 }
 
 impl Shell {
@@ -173,6 +175,7 @@ impl Shell {
             group_files: Vec::new(),
             failures: 0,
             first_failure: None,
+            log_prefix: String::new(),
         }
     }
 
@@ -535,7 +538,7 @@ impl Shell {
 /// UTF-8 as Latin-1.
 pub fn complain(text: &str) {
     let latin = |letter: char| match base::raw::encode(letter.encode_utf8(&mut [0; 4]))[..] {
-        [byte @ 0x80..] => char::from(byte),
+        [byte] => char::from(byte),
         _ => letter,
     };
     let text: String = text.chars().map(latin).collect();
