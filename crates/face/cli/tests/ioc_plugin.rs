@@ -173,7 +173,7 @@ fn a_fault_of_a_function_ends_only_its_process_which_starts_again() {
 
 #[test]
 fn a_function_that_does_not_return_ends_only_its_process_which_starts_again() {
-    starts_again("2", &[("3", "function \"fault\" did not return within 2s (signal: 9")]);
+    starts_again("5", &[("3", "function \"fault\" did not return within 5s (signal: 9")]);
 }
 
 /// Loads the functions with this limit per call in seconds, raises the faults and waits for their reasons and the next start.

@@ -263,6 +263,14 @@ impl Fleet {
                         let _ = self.shards[to].put(&channel, &value, now);
                     }
                 }
+                RemoteRequest::Get { id } => {
+                    let Some((source, channel)) = self.writes.get(&(from, id)).cloned() else { continue };
+                    let value = self.shards[source].get(&channel, usize::MAX);
+                    let (alarm, stamp) =
+                        (self.shards[source].alarm(channel.record), self.shards[source].stamp(channel.record).0);
+                    self.shards[from].remote_update(id, value, alarm, stamp);
+                    self.shards[from].remote_written(id, true);
+                }
                 RemoteRequest::Process { id } => {
                     if let Some((to, channel)) = self.writes.get(&(from, id)).cloned() {
                         self.shards[to].process_if_passive(channel.record, now);

@@ -17,6 +17,9 @@ pub(crate) const CHANGES_MAX: usize = 1_024;
 /// Interval between looks at the channels that are not connected.
 const LOOK_EVERY: DurNs = DurNs::from_secs(1);
 
+/// Interval between requests for monitors that their server has ended or refused.
+const AGAIN_EVERY: DurNs = DurNs::from_secs(10);
+
 /// A change of a channel, or of the connections.
 pub(crate) enum Change {
     Updated(ChannelUse, Update),
@@ -68,11 +71,20 @@ fn follow(
     send: &SyncSender<Change>,
     bell: &Waker,
 ) -> io::Result<()> {
-    let (mut look, mut unconnected) = (Session::now(), String::new());
+    let (mut look, mut again, mut unconnected) = (Session::now(), Session::now(), String::new());
+    let mut ended: Vec<Channel> = Vec::new();
     loop {
         let mut changes = Vec::new();
         if let Some(event) = session.step(look)? {
-            change(&session.client, channels, event, &mut changes);
+            ended.extend(change(&session.client, channels, event, &mut changes));
+        }
+        if Session::now() >= again {
+            again = Session::now() + AGAIN_EVERY;
+            for mut channel in ended.drain(..) {
+                channel.known = None;
+                let op = session.client.start(channel.id, Action::Monitor, &Request::default());
+                channels.insert(op, channel);
+            }
         }
         if Session::now() >= look {
             look = Session::now() + LOOK_EVERY;
@@ -91,16 +103,19 @@ fn follow(
     }
 }
 
-fn change(client: &Client, channels: &mut HashMap<OpId, Channel>, event: Event, changes: &mut Vec<Change>) {
+/// Handles an event. Returns the channel whose monitor has ended with it.
+fn change(
+    client: &Client,
+    channels: &mut HashMap<OpId, Channel>,
+    event: Event,
+    changes: &mut Vec<Change>,
+) -> Option<Channel> {
     match event {
         Event::Value { op, changed, .. } => {
-            let (Some(channel), Some(ty), Some(value)) = (channels.get_mut(&op), client.ty(op), client.value(op))
-            else {
-                return;
-            };
+            let (channel, ty, value) = (channels.get_mut(&op)?, client.ty(op)?, client.value(op)?);
             let known = channel.known.take();
             let is_new = known.is_none();
-            let Some((parts, mut labels)) = known.or_else(|| Some((Parts::of(ty, "")?, Vec::new()))) else { return };
+            let (parts, mut labels) = known.or_else(|| Some((Parts::of(ty, "")?, Vec::new())))?;
             if is_new || parts.properties_are_in(&changed, ty) {
                 labels = parts.meta(value).labels.iter().map(|label| label.readable().into_owned()).collect();
             }
@@ -116,13 +131,19 @@ fn change(client: &Client, channels: &mut HashMap<OpId, Channel>, event: Event, 
             }
         }
         Event::Failed(op, status) => {
-            if let Some(channel) = channels.get(&op) {
-                let moment = moment(Severity::Undefined, &status.message, None, &[], Stamp::EPOCH);
-                changes.push(Change::Updated(channel.user, Update { moment, number: None }));
-            }
+            let channel = channels.remove(&op)?;
+            let moment = moment(Severity::Undefined, &status.message, None, &[], Stamp::EPOCH);
+            changes.push(Change::Updated(channel.user, Update { moment, number: None }));
+            return Some(channel);
+        }
+        Event::Done(op) => {
+            let channel = channels.remove(&op)?;
+            changes.push(Change::Disconnected(channel.user));
+            return Some(channel);
         }
         _ => {}
     }
+    None
 }
 
 fn update(parts: &Parts, value: &pva::codec::Value, labels: &[String]) -> Update {

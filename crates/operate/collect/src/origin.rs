@@ -171,6 +171,7 @@ impl Follower {
             }
             // The exact name first: PVAccess may have thousands.
             Sign::Signal if self.signals.contains_key(pattern) => !self.gone.contains(pattern),
+            Sign::Signal if !pattern.contains(['*', '?']) => false,
             Sign::Signal => self.signals.keys().any(|name| !self.gone.contains(name) && base::glob(pattern, name)),
         };
         for (pattern, _) in &self.wanted {

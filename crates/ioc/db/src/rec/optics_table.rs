@@ -78,6 +78,8 @@ const SMALL: f64 = 1e-9;
 /// Largest angle in degrees, and the step in which a limit is searched.
 const LARGEST: f64 = 89.0;
 const STEP: f64 = 10.0;
+/// Steps from the smallest to the largest angle, with room for rounding.
+const STEPS_MAX: usize = 20;
 /// Rounds in which a limit is narrowed down.
 const ROUNDS: usize = 50;
 /// AUNIT: degrees or microradians.
@@ -329,12 +331,19 @@ impl Table {
         let end = |direction: f64| {
             let last = direction * LARGEST * unit;
             let (mut inside, mut outside) = (start, start);
-            while !at(outside) {
+            // An angle beyond the largest one, which a client may have set, takes no steps.
+            for _ in 0..STEPS_MAX {
+                if at(outside) {
+                    break;
+                }
                 inside = outside;
                 if (last - outside) * direction <= 0.0 {
                     return last;
                 }
                 outside = (outside * direction + STEP * unit).min(LARGEST * unit) * direction;
+            }
+            if !at(outside) {
+                return last;
             }
             for _ in 0..ROUNDS {
                 let middle = f64::midpoint(inside, outside);
@@ -439,7 +448,14 @@ fn go(db: &mut Db, rec: RecId, body: Body<Table>, able: Able) {
     let speed = arrive_together(way, normal, moves);
     db.records[body].speed = speed;
     write_six(db, rec, speeds_out, moves, speed);
-    write_six(db, rec, drives, able.drive, target);
+    // If no motor moves, one is written all the same, so that its end of motion can be awaited.
+    let mut goes = [0, 1, 2, 3, 4, 5].map(|motor| able.drive[motor] && way[motor] > SMALL);
+    if !goes.contains(&true)
+        && let Some(first) = able.drive.iter().position(|works| *works)
+    {
+        goes[first] = true;
+    }
+    write_six(db, rec, drives, goes, target);
     // A motor keeps the speed with which it started.
     write_six(db, rec, speeds_out, able.speed, normal);
 }

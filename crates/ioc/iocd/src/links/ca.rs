@@ -200,6 +200,7 @@ impl super::Client for Client {
 impl Client {
     fn release(&mut self, id: LinkId) {
         let Some(channel) = self.links.remove(&id) else { return };
+        self.awaited.retain(|_, awaited| *awaited != id);
         let Some(target) = self.channels.get_mut(&channel) else { return };
         target.readers.retain(|reader| *reader != id);
         target.writers.retain(|writer| *writer != id);

@@ -139,7 +139,14 @@ impl Separate {
             // The process that began this call has ended.
             return None;
         }
-        let result = exchange(link.calls.as_mut()?, &message, max);
+        let Some(calls) = link.calls.as_mut() else {
+            if initial {
+                // The next start calls it.
+                link.initial.push((message, max));
+            }
+            return None;
+        };
+        let result = exchange(calls, &message, max);
         match result {
             Ok(reply) => {
                 if reply.later && !initial {
@@ -185,12 +192,11 @@ impl Separate {
                 offer(done, words.map(u64::from_ne_bytes));
             }
             self.report_end();
+            // Calls that would have ended later end now, with an alarm.
+            let lost: Vec<Later> = self.link().later.values().copied().collect();
+            lost.iter().for_each(|later| offer(done, later.token));
             thread::sleep(START_EVERY.saturating_sub(start.elapsed()));
             ends = self.start_again();
-            // Calls of the previous process that would have ended later end now, with an alarm.
-            let generation = self.link().generation;
-            let lost: Vec<Later> = self.link().later.values().copied().collect();
-            lost.iter().filter(|later| later.generation < generation).for_each(|later| offer(done, later.token));
         }
     }
 

@@ -127,7 +127,7 @@ impl Connection {
     /// The background thread cannot be started.
     pub(crate) fn begin(&mut self, spec: KeeperSpec, program: &Path) -> sys::Result<()> {
         let (before, program, wanted) = (self.keeper.take(), program.to_owned(), spec.clone());
-        self.spec = None;
+        (self.spec, self.silence_reported) = (None, false);
         self.pending.clear();
         let work = Aside::begin("tahti-keeper", move || {
             if let Some(before) = before {
@@ -145,6 +145,7 @@ impl Connection {
 
     /// Ends the keeper, whose child is gone. If no thread can be started, the keeper stays idle until the plant is down.
     pub(crate) fn dismiss(&mut self) {
+        self.silence_reported = false;
         if let Some(keeper) = self.keeper.take() {
             self.work = Aside::begin("tahti-keeper", move || dismiss(keeper)).ok().map(Work::Dismiss);
         }

@@ -81,6 +81,8 @@ struct Memory {
     threads: Threads,
     restarts: u64,
     log_bytes_lost: u64,
+    /// It has run for long enough to have published its figures.
+    has_run: bool,
     troubles: Troubles,
     /// Time since which a service has reported that it lacks something.
     lacks_since: Option<MonoNs>,
@@ -335,11 +337,11 @@ impl Health {
             _ => waits(),
         };
         table.observe(now, name, Claim::Serves, serves);
-        let progress = match unit.state {
-            _ if history.starts == 0 => Progress::NotStarted,
-            State::Warming { .. } => Progress::Beginning,
-            State::Running if now - memory.born <= LATE => Progress::Beginning,
-            _ => Progress::Begun,
+        memory.has_run |= unit.state == State::Running && now - memory.born > LATE;
+        let progress = match (history.starts, memory.has_run) {
+            (0, _) => Progress::NotStarted,
+            (_, true) => Progress::Begun,
+            (_, false) => Progress::Beginning,
         };
         let pulses: Pulses = supervised.pulses();
         let skipped = judge_pulses(&pulses, unit.spec.ends_first, process.miss_ratio_max, progress);
@@ -502,7 +504,7 @@ fn waits_for(unit: &Unit, processes: &Processes) -> String {
 /// Whether a process is a service that does not end by itself, as a guest does that its user shuts down.
 fn serves_for_ever(process: &Process) -> bool {
     own_service(process).is_some_and(|service| service.command != "guest")
-        && !process.command.iter().any(|word| word.starts_with("--for"))
+        && !process.command.iter().any(|word| ["--for", "--check", "--headers"].iter().any(|end| word.starts_with(end)))
 }
 
 /// Whether a process runs, judged by its state and by the state letter that the kernel reports. `for_ever`: it does not end by

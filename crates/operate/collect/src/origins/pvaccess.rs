@@ -2,7 +2,7 @@
 
 use crate::origin::{Item, Origin};
 use crate::serve::wall;
-use base::Stamp;
+use base::{MonoNs, Stamp};
 use pva::client::{Action, ChannelId, Event, OpId};
 use pva::codec::{Mask, Type, Value};
 use pva::nt::Parts;
@@ -17,6 +17,14 @@ const PAUSE: base::DurNs = base::DurNs::from_ms(200);
 /// Maximum number of updates of one poll.
 const UPDATES_MAX: usize = 1_000;
 
+/// Interval between requests for monitors that have ended.
+const AGAIN_EVERY: base::DurNs = base::DurNs::from_secs(10);
+
+/// Like the archive of Channel Access variables: the events of the archive deadband, and of alarms.
+fn request() -> Request {
+    Request { options: vec![("DBE".to_owned(), "ARCHIVE|ALARM".to_owned())], ..Request::default() }
+}
+
 pub(crate) struct PvAccess {
     names: Vec<String>,
     open: Option<Open>,
@@ -26,6 +34,9 @@ pub(crate) struct PvAccess {
 struct Open {
     session: Session,
     channels: HashMap<OpId, Channel>,
+    /// Channels whose monitors their server has ended or refused, and the time at which they are requested again.
+    ended: Vec<Channel>,
+    again: MonoNs,
 }
 
 struct Channel {
@@ -34,6 +45,8 @@ struct Channel {
     /// The parts of its type, from the first update after a connection on.
     parts: Option<Parts>,
     about: About,
+    /// The refusal of its last request was reported.
+    is_refused: bool,
 }
 
 impl PvAccess {
@@ -48,6 +61,7 @@ impl Origin for PvAccess {
             Some(open) => open,
             none => none.insert(Open::new(&self.names, found).map_err(|error| error.to_string())?),
         };
+        open.request_again();
         let mut event = open.session.step(Session::now() + PAUSE).map_err(|error| error.to_string())?;
         while let Some(now) = event {
             open.event(now, found);
@@ -61,15 +75,29 @@ impl Open {
     fn new(names: &[String], found: &mut Vec<Item>) -> std::io::Result<Self> {
         let mut session = Session::open(|name| std::env::var(name).ok())?;
         found.extend(session.complaints.iter().map(|complaint| Item::Told(complaint.0.clone())));
-        // Like the archive of Channel Access variables: the events of the archive deadband, and of alarms.
-        let request = Request { options: vec![("DBE".to_owned(), "ARCHIVE|ALARM".to_owned())], ..Request::default() };
         let mut channels = HashMap::new();
         for name in names {
             let id = session.client.channel(Session::now(), name);
-            let op = session.client.start(id, Action::Monitor, &request);
-            channels.insert(op, Channel { name: name.clone(), id, parts: None, about: About::default() });
+            let op = session.client.start(id, Action::Monitor, &request());
+            channels.insert(
+                op,
+                Channel { name: name.clone(), id, parts: None, about: About::default(), is_refused: false },
+            );
         }
-        Ok(Self { session, channels })
+        Ok(Self { session, channels, ended: Vec::new(), again: Session::now() })
+    }
+
+    /// Requests monitors again that have ended.
+    fn request_again(&mut self) {
+        if Session::now() < self.again {
+            return;
+        }
+        self.again = Session::now() + AGAIN_EVERY;
+        for mut channel in self.ended.drain(..) {
+            channel.parts = None;
+            let op = self.session.client.start(channel.id, Action::Monitor, &request());
+            self.channels.insert(op, channel);
+        }
     }
 
     fn event(&mut self, event: Event, found: &mut Vec<Item>) {
@@ -94,12 +122,20 @@ impl Open {
                 found.push(Item::Told(format!("{name}: its server refused the channel: {}", status.message)));
             }
             Event::Failed(op, status) => {
-                if let Some(channel) = self.channels.remove(&op) {
+                let Some(mut channel) = self.channels.remove(&op) else { return };
+                if !std::mem::replace(&mut channel.is_refused, true) {
                     found.push(Item::Gap { prefix: channel.name.clone(), cause: Cause::Refused, lost: 0 });
                     let (name, why) = (&channel.name, &status.message);
                     found.push(Item::Told(format!(
                         "{name}: its server sends no value: {why}; check the server's access rules"
                     )));
+                }
+                self.ended.push(channel);
+            }
+            Event::Done(op) => {
+                if let Some(channel) = self.channels.remove(&op) {
+                    found.push(Item::Gap { prefix: channel.name.clone(), cause: Cause::Disconnected, lost: 0 });
+                    self.ended.push(channel);
                 }
             }
             Event::Message(..)
@@ -107,7 +143,6 @@ impl Open {
             | Event::Ready(_)
             | Event::Described(..)
             | Event::Returned(..)
-            | Event::Done(_)
             | Event::Written(..) => {}
         }
     }
@@ -115,6 +150,7 @@ impl Open {
 
 impl Channel {
     fn update(&mut self, ty: &Type, changed: &Mask, value: &Value, found: &mut Vec<Item>) {
+        self.is_refused = false;
         let is_new = self.parts.is_none();
         let Some(parts) = self.parts.take().or_else(|| Parts::of(ty, "")) else { return };
         if is_new || parts.properties_are_in(changed, ty) {
@@ -182,7 +218,8 @@ mod tests {
         ] {
             *Place::find(&ty, path).unwrap().of_mut(&mut value).unwrap() = part;
         }
-        let mut channel = Channel { name: "x".into(), id: ChannelId(1), parts: None, about: About::default() };
+        let mut channel =
+            Channel { name: "x".into(), id: ChannelId(1), parts: None, about: About::default(), is_refused: false };
         let mut found = Vec::new();
         channel.update(&ty, &Mask::of([0]), &value, &mut found);
         let [Item::Sample { name, about, sample }] = &found[..] else { panic!("one sample") };

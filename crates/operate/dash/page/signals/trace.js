@@ -41,6 +41,8 @@ export class Trace {
     // uPlot needs ascending times. If the clock was set back, new rows replace those with later times.
     while (this.live[0].length && this.live[0].at(-1) >= row[0]) this.live.forEach((column) => column.pop());
     row.forEach((value, index) => this.live[index].push(value));
+    // A hidden page draws nothing, but receives.
+    if (this.live[0].length > 2 * POINTS_MAX) this.live = this.live.map((column) => column.slice(-POINTS_MAX));
     this.isChanged = true;
   }
 
@@ -72,6 +74,7 @@ export class Trace {
 
   /** Interrupts the line, which must not cross a time without data. */
   cut() {
+    this.severity = null;
     if (this.live[0].length) this.push(tahti.now(), null, null, null);
   }
 

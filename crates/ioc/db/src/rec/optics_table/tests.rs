@@ -174,3 +174,25 @@ fn changed_positions_are_posted_and_a_table_without_size_has_an_alarm() {
     put(&mut db, "t.LX", 0.0);
     assert_eq!((text(&mut db, "t.STAT"), text(&mut db, "t.SEVR")), ("CALC".into(), "INVALID".into()));
 }
+
+#[test]
+fn an_angle_that_no_table_has_ends_the_search_for_limits() {
+    let mut db = table("", &[]);
+    put(&mut db, "t.SET", 1);
+    for angle in [1e18, -1e18, 1e12] {
+        put(&mut db, "t.AX", angle);
+    }
+    assert!(all(&mut db, ["HLAX", "LLAX"]).iter().all(|limit| limit.is_finite()));
+}
+
+#[test]
+fn a_put_to_a_limit_moves_no_motor_that_was_adjusted_by_itself() {
+    let mut db = table("", &[]);
+    put(&mut db, "t.Y", 2.0);
+    wait(&mut db, 3.0);
+    put(&mut db, "m2Y.VAL", 3.0);
+    wait(&mut db, 3.0);
+    put(&mut db, "t.UHX", 5.0);
+    wait(&mut db, 3.0);
+    near(motors(&mut db), [0.0, 2.0, 2.0, 0.0, 3.0, 0.0]);
+}

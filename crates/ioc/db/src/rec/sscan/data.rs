@@ -242,7 +242,7 @@ fn find_feature(db: &mut Db, rec: RecId, body: Body<SScan>) {
     let reference = (r.refd - 1).clamp(0, DETECTORS as i16 - 1) as usize;
     let (Some(first), Array::F32(data)) = (used.first(), &r.results_now[reference]) else { return };
     let data = data.get(..count).unwrap_or_default();
-    if count < 2 || data.is_empty() {
+    if count < 2 || data.is_empty() || r.acquired >> reference & 1 == 0 {
         message(db, rec, body, &format!("Can't move to {name}"));
         return alert(db, rec, body, true);
     }
@@ -273,10 +273,11 @@ pub(super) fn pack(db: &mut Db, rec: RecId, body: Body<SScan>) {
     repeat_last(&mut db.records[body], -1);
     find_feature(db, rec, body);
     let r = &mut db.records[body];
-    std::mem::swap(&mut r.positions, &mut r.positions_now);
+    // The arrays of the scan in progress keep its data until the next one begins, as in synApps.
+    r.positions.clone_from(&r.positions_now);
     for at in 0..DETECTORS {
         if r.acquired >> at & 1 != 0 {
-            std::mem::swap(&mut r.results[at], &mut r.results_now[at]);
+            r.results[at].clone_from(&r.results_now[at]);
         }
     }
     (r.last_points, r.last_mode) = (r.cpt, r.acqm);

@@ -382,3 +382,15 @@ fn a_scan_that_waits_for_nothing_ends_too() {
     wait(&mut db, 0.0);
     assert_eq!((all(&mut db, ["BUSY", "CPT"]), first(&mut db, "D01DA", 1)), ([0.0, 5_000.0], vec![5_000.0]));
 }
+
+#[test]
+fn the_arrays_of_the_scan_in_progress_keep_its_data_after_its_end() {
+    let mut db = scan("");
+    put(&mut db, "s.EXSC", 1);
+    wait(&mut db, 1.0);
+    assert_eq!(
+        (first(&mut db, "D01CA", 5), first(&mut db, "P1CA", 5)),
+        (first(&mut db, "D01DA", 5), first(&mut db, "P1RA", 5))
+    );
+    assert_eq!(first(&mut db, "D01CA", 5), [0.0, 1.0, 4.0, 9.0, 16.0]);
+}
