@@ -124,7 +124,7 @@ fn files_of_autosave_restore_states_by_number_and_saved_files_by_unique_name() {
     // Two states with the same name: tahti does not guess.
     label("ZRST", "4");
     let (status, said) = site.settings("restore", &["rf", "--only", "S:MODE"]);
-    assert!(status == 1 && said.contains("no one of its states"), "{said}");
+    assert!(status == 1 && said.contains("is \"2 (4)\"; expected one of its states: 0 (4), 1 (4), 2 (2)"), "{said}");
 }
 
 #[test]

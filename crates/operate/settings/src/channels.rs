@@ -96,8 +96,13 @@ pub struct Unfit {
 }
 
 impl Unfit {
-    fn of(saved: &SavedValue, native: Basic, labels: &[String]) -> Self {
-        Self { found: shown(saved), expected: expected(native, labels) }
+    fn of((saved, states): (&SavedValue, &States), native: Basic, labels: &[String]) -> Self {
+        let found = match states {
+            // Several states may have the saved name.
+            States::Number(Some(name)) => format!("{} ({name})", shown(saved)),
+            States::Number(None) | States::Name => shown(saved),
+        };
+        Self { found, expected: expected(native, labels) }
     }
 }
 
@@ -199,7 +204,7 @@ impl Channels {
     /// Returns whether a saved value can be written to a channel with these properties.
     pub(crate) fn check(&self, at: usize, saved: (&SavedValue, &States), found: &ChannelValue) -> Result<(), Unfit> {
         let value = of_saved(saved, found.native, &found.labels, is_text(&self.names[at]));
-        value.map(|_| ()).ok_or_else(|| Unfit::of(saved.0, found.native, &found.labels))
+        value.map(|_| ()).ok_or_else(|| Unfit::of(saved, found.native, &found.labels))
     }
 
     /// Writes one channel that was read before, and waits until its server reports completion.
@@ -212,7 +217,7 @@ impl Channels {
             let expected = expected(*native, labels);
             return Ok(Err(Unwritten::BadValue(Unfit { found: String::new(), expected })));
         };
-        let unfit = || Unwritten::BadValue(Unfit::of(text, *native, labels));
+        let unfit = || Unwritten::BadValue(Unfit::of((text, &saved.states), *native, labels));
         let Some(value) = of_saved((text, &saved.states), *native, labels, is_text(&self.names[at])) else {
             return Ok(Err(unfit()));
         };
