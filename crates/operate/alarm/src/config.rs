@@ -62,7 +62,7 @@ const HELP: [Key; 4] = [
     ),
 ];
 
-/// What a channel of PVAccess begins with.
+/// Prefix of PVAccess channels.
 pub const PVACCESS: &str = "pva://";
 
 /// `[alarms]` of a plant file, limited to the keys of an alarm file.

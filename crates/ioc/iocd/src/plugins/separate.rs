@@ -48,7 +48,7 @@ struct Link {
     child: Option<Child>,
     /// Number of starts.
     generation: u64,
-    /// What ended the process.
+    /// The cause of its end.
     fault: Option<String>,
     /// Calls of functions in INAM, and the maximum lengths of the replies. They are repeated after a start.
     initial: Vec<(Vec<u8>, usize)>,

@@ -281,7 +281,7 @@ fn scan(
     groups
 }
 
-/// What the threads of scan groups have. The IOC numbers them by urgency, with one for each CPU of a group.
+/// Class and CPUs of the threads of scan groups. The IOC numbers them by urgency, with one for each CPU of a group.
 fn scan_threads(mut groups: Vec<(Policy, Option<CpuSet>)>) -> Vec<ThreadRule> {
     groups.sort_by_key(|(class, _)| std::cmp::Reverse(class.level()));
     let threads = groups.into_iter().flat_map(|(class, cpus)| {

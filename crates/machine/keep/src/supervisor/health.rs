@@ -424,19 +424,25 @@ impl Health {
     }
 }
 
+/// The time for which a counter has not changed. `last`: its value at the last change, and the time at which that was seen.
+pub(crate) fn unchanged_for(last: &mut Option<(u64, MonoNs)>, count: u64, now: MonoNs) -> DurNs {
+    match *last {
+        Some((before, at)) if before == count => now - at,
+        _ => {
+            *last = Some((count, now));
+            DurNs::ZERO
+        }
+    }
+}
+
 impl Memory {
     /// Observes a service's working loop by the number of its reports. If the readiness of the service does not depend on
     /// its loop (`is_begun` is false), the row is not due before the first report.
     fn works(&mut self, now: MonoNs, rounds: u64, longest_step: DurNs, is_begun: bool) -> Observation {
-        let (last, at) = *self.rounds.get_or_insert((rounds, now));
+        let silence = unchanged_for(&mut self.rounds, rounds, now);
         if rounds == 0 && !is_begun {
             return Observation::NotDue("its working loop has not begun".to_owned());
         }
-        if rounds != last {
-            self.rounds = Some((rounds, now));
-            return Observation::Kept;
-        }
-        let silence = now - at;
         if silence > DurNs(WORKS_EVERY.0 * 2 + longest_step.0) {
             return Observation::Broken(format!("no answer from its working loop for {}", short(silence)));
         }
@@ -456,14 +462,8 @@ impl Memory {
 
     /// Observes the heartbeat by the number of signs of life.
     fn silence(&mut self, now: MonoNs, signs: u64, within: DurNs) -> Observation {
-        let (last, at) = *self.beats.get_or_insert((signs, now));
-        if signs != last {
-            self.beats = Some((signs, now));
-        }
-        match now - at {
-            silence if signs == last && silence > within => {
-                Observation::Broken(format!("no heartbeat for {}", short(silence)))
-            }
+        match unchanged_for(&mut self.beats, signs, now) {
+            silence if silence > within => Observation::Broken(format!("no heartbeat for {}", short(silence))),
             _ => Observation::Kept,
         }
     }

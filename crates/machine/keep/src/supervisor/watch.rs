@@ -1,5 +1,6 @@
 //! The supervisor's use of the guard: watched processes, and class and CPUs of threads by name.
 
+use super::health::unchanged_for;
 use super::processes::{Processes, Supervised};
 use super::site::{Site, is_watched};
 use super::tell::{Teller, short};
@@ -135,12 +136,9 @@ impl Watcher {
             self.rounds = None;
             return None;
         };
-        let rounds = guard.rounds();
-        let (last, at) = *self.rounds.get_or_insert((rounds, now));
-        if rounds != last {
-            self.rounds = Some((rounds, now));
-        } else if now - at > GUARD_WITHIN {
-            return Some(format!("the guard (thread {}) has made no round for {}", guard.tid(), short(now - at)));
+        let silence = unchanged_for(&mut self.rounds, guard.rounds(), now);
+        if silence > GUARD_WITHIN {
+            return Some(format!("the guard (thread {}) has made no round for {}", guard.tid(), short(silence)));
         }
         let found = sys::sched::scheduling(guard.tid()).ok()?.policy;
         (guard.class().is_real_time() && !found.is_real_time())
