@@ -261,10 +261,17 @@ fn a_thread_kept_from_its_cpu_is_reported_as_starved() {
 }
 
 #[test]
-fn processes_beyond_the_limit_of_the_guard_are_reported() {
+fn threads_and_then_processes_beyond_the_limits_of_the_guard_are_reported() {
     let mut guard = guard();
-    let running = Running::script("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; wait", "fifo:3");
+    let more = std::env::temp_dir().join(format!("tahti-guard-more-{}", std::process::id()));
+    let sleepers = |count: u32| format!("i=0; while [ $i -lt {count} ]; do sleep 1000 & i=$((i+1)); done");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", more.display());
+    let running = Running::script(&format!("{}; {wait}; {}; wait", sleepers(100), sleepers(200)), "fifo:3");
     guard.watch(running.watch(&LADDER[..1])).unwrap();
-    let more = |what: &EventKind| matches!(what, EventKind::Unwatched { processes: 1.., .. });
-    expect(&mut guard, "the report", more);
+    expect(&mut guard, "the report of threads", |what| {
+        matches!(what, EventKind::Unwatched { threads: 1.., processes: 0 })
+    });
+    std::fs::write(&more, "").unwrap();
+    expect(&mut guard, "the report of processes", |what| matches!(what, EventKind::Unwatched { processes: 1.., .. }));
+    std::fs::remove_file(&more).unwrap();
 }

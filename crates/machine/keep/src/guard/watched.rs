@@ -44,6 +44,20 @@ struct Thread {
     seen: bool,
 }
 
+/// Which of the guard's capacities a watch exceeds.
+#[derive(Clone, Copy, Default)]
+struct Overflow {
+    threads: bool,
+    processes: bool,
+}
+
+impl Overflow {
+    /// Whether a capacity is exceeded that was not exceeded before.
+    const fn exceeds(self, before: Self) -> bool {
+        self.threads && !before.threads || self.processes && !before.processes
+    }
+}
+
 /// The thread for which the ladder began.
 struct Culprit {
     /// Its process. `None` if no further descriptor was available; then the member with the same PID is used.
@@ -73,7 +87,8 @@ pub(crate) struct Watched {
     starved_after: DurNs,
     threads: Vec<Thread>,
     members: Vec<Member>,
-    overflow_told: bool,
+    /// Whether threads and processes beyond the capacity have been reported.
+    overflow_told: Overflow,
     next_scan: MonoNs,
     /// Until this time the threads are scanned more often, to find the first real-time thread early.
     new_until: MonoNs,
@@ -115,7 +130,7 @@ impl Watched {
             starved_after,
             threads: Vec::with_capacity(THREADS_MAX),
             members,
-            overflow_told: false,
+            overflow_told: Overflow::default(),
             next_scan: MonoNs(0),
             new_until: sys::clock::mono_now() + NEW,
         })
@@ -181,8 +196,8 @@ impl Watched {
             });
         }
         self.threads.retain(|thread| thread.seen);
-        let overflow = unwatched > 0 || lacking > 0;
-        if overflow && !self.overflow_told {
+        let overflow = Overflow { threads: unwatched > 0, processes: lacking > 0 };
+        if overflow.exceeds(self.overflow_told) {
             let what = EventKind::Unwatched { threads: unwatched, processes: lacking };
             ends.event(now, self.id, self.child.pid, 0, what);
         }
