@@ -88,6 +88,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     ("msg", &[]),
     ("optics", &["kernels"]),
+    ("snl", &[]),
     ("sys", &[]),
     ("table", &[]),
     ("keep", &["host", "proc", "sys", "ring"]),
@@ -140,7 +141,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "iocd",
-        &["broker", "ca", "canet", "db", "fieldbus", "msg", "port", "pva", "pvanet", "ring", "rt", "sys", "table"],
+        &["broker", "ca", "canet", "db", "fieldbus", "msg", "port", "pva", "pvanet", "ring", "rt", "snl", "sys", "table"],
     ),
     ("port", &["fieldbus", "sys"]),
     ("testkit", &["sys"]),
@@ -184,6 +185,7 @@ const PURE: &[&str] = &[
     "report",
     "ring",
     "segment",
+    "snl",
     "table",
     "trace",
 ];

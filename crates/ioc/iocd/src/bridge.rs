@@ -3,6 +3,7 @@
 
 use crate::guard::GUARD;
 use crate::job::OwnerRequest;
+use crate::sequencer::SEQUENCER;
 use crate::store::Store;
 use base::{Alarm, EventMask, Meta, Stamp, Value};
 use ca::encode::{Needs, Reading};
@@ -10,7 +11,7 @@ use ca::server::{Backend, Get, Opened, Peer, Post, PutOutcome, Token, Write};
 use db::{RemoteId, RemoteRequest};
 use std::collections::HashMap;
 
-/// Holder of a link: a shard by number, the housekeeping shard (`None`), or access security.
+/// Holder of a link: a shard by number, the housekeeping shard (`None`), access security, or the programs.
 pub(crate) type Holder = Option<usize>;
 
 /// Token of a write without completion.
@@ -33,6 +34,8 @@ pub(crate) type WriteCallback = Box<dyn FnOnce(bool) + Send>;
 /// Requester of a write with completion.
 enum Waits {
     Link(Holder, RemoteId),
+    /// A link that reads once.
+    Read(Holder, RemoteId),
     /// The interpreter, with the handle of the field.
     Shell(u64, WriteCallback),
 }
@@ -63,12 +66,13 @@ impl Bridges {
                     }
                     return Some(request);
                 };
+                let count = opened.count;
                 self.links.insert((holder, id), Bridge { opened, name: name.clone(), monitor });
                 if let Some(meta) = store.ask_properties(opened.handle, holder, id) {
                     properties(store, holder, id, meta);
                 }
                 if !monitor {
-                    tell(store, holder, OwnerRequest::Connect { id, connected: true });
+                    tell(store, holder, OwnerRequest::Connect { id, connected: true, count });
                     return None;
                 }
                 self.watched.entry(opened.handle).or_default().push((holder, id));
@@ -103,6 +107,17 @@ impl Bridges {
                 tell(store, holder, OwnerRequest::Written { id, ok: true });
                 None
             }
+            RemoteRequest::Read { id } => {
+                let handle = self.links.get(&(holder, id)).map(|bridge| bridge.opened.handle);
+                let Some(handle) = handle else { return Some(request) };
+                let token = self.wait(Waits::Read(holder, id));
+                let mut reading = Reading::default();
+                let read = store.read(handle, Needs::Value, &mut reading, Some(token));
+                if !matches!(read, Ok(Get::Sent)) {
+                    self.has_read(token, read.is_ok().then_some(reading), store);
+                }
+                None
+            }
             RemoteRequest::Process { id } => {
                 let Some(bridge) = self.links.get(&(holder, id)) else { return Some(request) };
                 store.process_if_passive(bridge.opened.handle);
@@ -124,6 +139,11 @@ impl Bridges {
                 None
             }
         }
+    }
+
+    /// Whether a token belongs to a link or the interpreter.
+    pub(crate) const fn is_own(token: Token) -> bool {
+        token.0 >= AWAITED
     }
 
     fn wait(&mut self, waits: Waits) -> Token {
@@ -156,6 +176,7 @@ impl Bridges {
     pub(crate) fn done(&mut self, token: Token, ok: bool, store: &mut Store) -> bool {
         match self.awaited.remove(&token.0) {
             Some(Waits::Link(holder, id)) => tell(store, holder, OwnerRequest::Written { id, ok }),
+            Some(Waits::Read(..)) => {}
             Some(Waits::Shell(handle, told)) => {
                 store.close(handle);
                 told(ok);
@@ -163,6 +184,16 @@ impl Bridges {
             None => {}
         }
         token.0 >= AWAITED
+    }
+
+    /// Forwards the answer to a read of a link; `None` if it failed.
+    pub(crate) fn has_read(&mut self, token: Token, reading: Option<Reading>, store: &mut Store) {
+        if let Some(Waits::Read(holder, id)) = self.awaited.remove(&token.0) {
+            let (alarm, stamp) =
+                reading.as_ref().map_or_else(Default::default, |reading| (reading.alarm, reading.stamp));
+            let value = reading.map(|reading| reading.value);
+            tell(store, holder, OwnerRequest::Update { id, value, alarm, stamp });
+        }
     }
 
     /// Forwards a post of a field to the links that monitor it, if value or alarm changed.
@@ -192,7 +223,7 @@ impl Bridges {
             if holder != GUARD {
                 asked.push((holder, connect));
             }
-            tell(store, holder, OwnerRequest::Connect { id, connected: false });
+            tell(store, holder, OwnerRequest::Connect { id, connected: false, count: 0 });
             self.take(holder, RemoteRequest::Disconnect { id }, store);
         }
         asked
@@ -222,8 +253,9 @@ pub(crate) fn tell(store: &mut Store, holder: Holder, request: OwnerRequest) {
         (GUARD, OwnerRequest::Update { id, value, alarm, .. }) => {
             store.guard.update(id, value.as_ref().map(|value| (value, alarm)));
         }
-        (GUARD, OwnerRequest::Connect { id, connected: false }) => store.guard.update(id, None),
+        (GUARD, OwnerRequest::Connect { id, connected: false, .. }) => store.guard.update(id, None),
         (GUARD, _) => {}
+        (SEQUENCER, request) => store.programs.tell(request),
         (owner, request) => store.ask(owner, request),
     }
 }

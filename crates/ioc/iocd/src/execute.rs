@@ -65,8 +65,8 @@ pub(crate) fn execute(
         }
         OwnerRequest::Updates { updates, atomic } => db.remote_updates(updates, *atomic, now),
         OwnerRequest::Meta { id, meta } => db.remote_meta(*id, meta),
-        OwnerRequest::Connect { id, connected: true } => db.remote_connect(*id),
-        OwnerRequest::Connect { id, connected: false } => db.remote_disconnect(*id),
+        OwnerRequest::Connect { id, connected: true, .. } => db.remote_connect(*id),
+        OwnerRequest::Connect { id, connected: false, .. } => db.remote_disconnect(*id),
         OwnerRequest::Written { id, ok } => db.remote_written(*id, *ok),
         OwnerRequest::Signal(signal) => db.take_signal(signal),
         OwnerRequest::Finish(token) => drop(db.finish_function(*token)),

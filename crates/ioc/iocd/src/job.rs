@@ -90,6 +90,8 @@ pub(crate) enum OwnerRequest {
     Connect {
         id: RemoteId,
         connected: bool,
+        /// Maximum number of elements of a connected channel.
+        count: u32,
     },
     /// A link's write with completion has ended.
     Written {

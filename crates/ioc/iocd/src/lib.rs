@@ -27,6 +27,7 @@ mod publish;
 pub mod putlog;
 pub mod scans;
 mod scanstats;
+pub mod sequencer;
 mod shard;
 pub mod shard_port;
 pub mod shell;

@@ -1,7 +1,7 @@
 //! Events from the owners of other shards, and from links between owners and to other IOCs.
 
 use super::{Engine, now};
-use crate::bridge::{self, Holder, WriteCallback};
+use crate::bridge::{self, Bridges, Holder, WriteCallback};
 use crate::job::{Job, JobResult, OwnerEvent, OwnerRequest, Requester};
 use crate::links::{Links, Servers};
 use crate::store;
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// Routes the answer of a finished job to its requester.
-    fn take_done(&mut self, job: Box<Job>) {
+    fn take_done(&mut self, mut job: Box<Job>) {
         let mono = self.store.now.mono;
         if let Requester::Group(call) = job.requester {
             self.store.group_done(call, *job);
@@ -71,6 +71,10 @@ impl Engine {
                     }
                     JobResult::Nothing => {}
                 }
+            }
+            (Requester::Client(token), JobResult::Read(read)) if Bridges::is_own(token) => {
+                let reading = read.is_ok().then(|| std::mem::take(&mut job.reading));
+                self.bridges.has_read(token, reading, &mut self.store);
             }
             (Requester::Client(token), JobResult::Read(read)) => {
                 let answer = Answer::Read(read.map(|()| &job.reading));
@@ -152,7 +156,7 @@ impl Engine {
     }
 
     /// Handles requests of links to other IOCs.
-    pub(super) fn remote(&mut self, holder: Holder, request: RemoteRequest) {
+    pub(crate) fn remote(&mut self, holder: Holder, request: RemoteRequest) {
         if let RemoteRequest::Connect { pva: Some(link), .. } = &request
             && link.local
             && self.store.db.find(&link.pv).is_err()

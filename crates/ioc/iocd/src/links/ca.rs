@@ -3,11 +3,13 @@
 //! Links to the same process variable share a channel and a subscription. As in C's `dbCa`, values are subscribed in the
 //! native type of their server, and units and limits are read at each connection.
 
-use super::{LinkId, News, Shared, connected, meta, written};
+use super::{LinkId, News, Shared, connected, disconnected, meta, written};
 use crate::job::OwnerRequest;
+use crate::sequencer::SEQUENCER;
 use base::{Alarm, EventMask, Meta, MonoNs, Stamp, Value};
 use ca::client::{ChannelId, Event, IoId};
 use ca::encode::{Reading, encode};
+use ca::server::Access;
 use ca::{Basic, Class, Dbr};
 use canet::Waker;
 use canet::session::Session;
@@ -21,6 +23,16 @@ const BACKLOG_BYTES: usize = 64 << 10;
 
 fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (super::Holder, OwnerRequest) {
     (holder, OwnerRequest::Update { id, value: Some(value), alarm, stamp })
+}
+
+/// A read that failed.
+fn unread((holder, id): LinkId) -> (super::Holder, OwnerRequest) {
+    (holder, OwnerRequest::Update { id, value: None, alarm: Alarm::NONE, stamp: Stamp::EPOCH })
+}
+
+/// Whether a link without monitor is connected: output links of records need the right to write.
+fn is_connected((holder, _): LinkId, access: Access) -> bool {
+    access.write || holder == SEQUENCER
 }
 
 /// Opens the client. `get` reads EPICS' variables.
@@ -38,6 +50,7 @@ pub(super) fn open(get: impl Fn(&str) -> Option<String>, bell: Waker, shared: Ar
         channels: HashMap::new(),
         links: HashMap::new(),
         awaited: HashMap::new(),
+        reads: HashMap::new(),
         shared,
     })
 }
@@ -64,6 +77,8 @@ pub(super) struct Client {
     links: HashMap<LinkId, ChannelId>,
     /// Link that waits for each write in progress.
     awaited: HashMap<IoId, LinkId>,
+    /// Link that asked for each read in progress.
+    reads: HashMap<IoId, LinkId>,
     shared: Arc<Shared>,
 }
 
@@ -92,8 +107,10 @@ impl super::Client for Client {
                     self.subscribe(channel);
                 } else {
                     target.writers.push(id);
-                    if self.session.client.info(channel).is_some_and(|info| info.access.write) {
-                        news.push(connected(id, true));
+                    if let Some(info) = self.session.client.info(channel)
+                        && is_connected(id, info.access)
+                    {
+                        news.push(connected(id, info.count));
                     }
                 }
             }
@@ -105,6 +122,17 @@ impl super::Client for Client {
             RemoteRequest::Get { .. } => self.get(id, news),
             // This request only concerns records of this IOC.
             RemoteRequest::Process { .. } => {}
+            RemoteRequest::Read { .. } => {
+                let channel = self.links.get(&id).copied();
+                let read = channel.and_then(|channel| {
+                    let info = self.session.client.info(channel)?;
+                    self.session.client.read(channel, Dbr::new(Class::Time, info.native), info.count).ok()
+                });
+                match read {
+                    Some(io) => drop(self.reads.insert(io, id)),
+                    None => news.push(unread(id)),
+                }
+            }
             RemoteRequest::Disconnect { .. } => self.release(id),
         }
     }
@@ -165,6 +193,13 @@ impl super::Client for Client {
                     news.push(update(id, value, alarm, stamp));
                 }
                 news.push(written(id, ok));
+            }
+            Event::Read { io, result, .. } if self.reads.contains_key(&io) => {
+                let id = self.reads.remove(&io);
+                news.extend(id.map(|id| match result {
+                    Ok((_, Reading { value, alarm, stamp, .. })) => update(id, value, alarm, stamp),
+                    Err(_) => unread(id),
+                }));
             }
             Event::Read { channel, result: Ok((_, reading)), .. } => {
                 let Some(target) = self.channels.get_mut(&channel) else { return };
@@ -292,8 +327,11 @@ impl Client {
     /// Reports to output links whether they can be written.
     fn writable(&self, channel: ChannelId, news: &mut News) {
         let Some(target) = self.channels.get(&channel) else { return };
-        let may = self.session.client.info(channel).is_some_and(|info| info.access.write);
-        news.extend(target.writers.iter().map(|id| connected(*id, may)));
+        let info = self.session.client.info(channel);
+        news.extend(target.writers.iter().map(|id| match &info {
+            Some(info) if is_connected(*id, info.access) => connected(*id, info.count),
+            _ => disconnected(*id),
+        }));
     }
 
     /// Reports to input links that they have no value, and with `writers` to output links that they are disconnected.
@@ -306,9 +344,10 @@ impl Client {
         target.held.clear();
         let links = &self.links;
         self.awaited.retain(|_, id| links.get(id) != Some(&channel));
-        news.extend(target.readers.iter().map(|id| connected(*id, false)));
+        self.reads.retain(|_, id| links.get(id) != Some(&channel));
+        news.extend(target.readers.iter().map(|id| disconnected(*id)));
         if writers {
-            news.extend(target.writers.iter().map(|id| connected(*id, false)));
+            news.extend(target.writers.iter().map(|id| disconnected(*id)));
         }
     }
 }

@@ -41,8 +41,12 @@ fn meta((holder, id): LinkId, meta: Meta) -> (Holder, OwnerRequest) {
     (holder, OwnerRequest::Meta { id, meta: Some(Box::new(meta)) })
 }
 
-const fn connected((holder, id): LinkId, connected: bool) -> (Holder, OwnerRequest) {
-    (holder, OwnerRequest::Connect { id, connected })
+const fn connected((holder, id): LinkId, count: u32) -> (Holder, OwnerRequest) {
+    (holder, OwnerRequest::Connect { id, connected: true, count })
+}
+
+const fn disconnected((holder, id): LinkId) -> (Holder, OwnerRequest) {
+    (holder, OwnerRequest::Connect { id, connected: false, count: 0 })
 }
 
 const fn written((holder, id): LinkId, ok: bool) -> (Holder, OwnerRequest) {
@@ -177,6 +181,7 @@ impl Links {
             RemoteRequest::Connect { id, .. }
             | RemoteRequest::Put { id, .. }
             | RemoteRequest::Get { id }
+            | RemoteRequest::Read { id }
             | RemoteRequest::Process { id } => self.over_pva.contains(&(holder, *id)),
         };
         let side = if over_pva { &mut self.pva } else { &mut self.ca };
@@ -236,6 +241,7 @@ fn run(
                     | RemoteRequest::Put { id, .. }
                     | RemoteRequest::Get { id }
                     | RemoteRequest::Process { id }
+                    | RemoteRequest::Read { id }
                     | RemoteRequest::Disconnect { id }) = request;
                     client.request((holder, id), request, &mut news);
                 }),

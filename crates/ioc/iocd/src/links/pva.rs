@@ -3,7 +3,7 @@
 //! Links to the same channel with the same queue share a monitor. Writes of such links are sent together: one is in progress
 //! at a time, and meanwhile each link keeps its newest value. A put remains open at the server, so a write is one request.
 
-use super::{LinkId, News, connected, meta, written};
+use super::{LinkId, News, connected, disconnected, meta, written};
 use crate::job::OwnerRequest;
 use base::{Alarm, Array, FieldType, MonoNs, Stamp, Status, Value};
 use canet::Waker;
@@ -203,6 +203,8 @@ impl super::Client for Client {
                 (target.process, target.due) = (Some(id), true);
                 self.flush(channel, news);
             }
+            // Programs have channels over Channel Access only.
+            RemoteRequest::Read { .. } => {}
             RemoteRequest::Disconnect { .. } => self.release(id),
         }
     }
@@ -225,7 +227,7 @@ impl super::Client for Client {
                 self.follow(channel);
                 let Some(target) = self.targets.get_mut(&channel) else { return };
                 target.complaint.clear();
-                news.extend(target.users.iter().filter(|user| !user.reads).map(|user| connected(user.id, true)));
+                news.extend(target.users.iter().filter(|user| !user.reads).map(|user| connected(user.id, 1)));
                 self.flush(channel, news);
             }
             Event::Disconnected(channel) => self.gone(channel, news),
@@ -278,7 +280,7 @@ impl Client {
         target.users.sort_by_key(|user| user.link.order);
         if !reads {
             if self.session.client.server(channel).is_some() {
-                news.push(connected(id, true));
+                news.push(connected(id, 1));
             }
             return;
         }
@@ -344,7 +346,7 @@ impl Client {
         target.has_value = false;
         for user in &mut target.users {
             user.parts = None;
-            news.push(connected(user.id, false));
+            news.push(disconnected(user.id));
         }
         if let Some(busy) = target.busy.take() {
             for (id, value) in busy.retried {
@@ -365,7 +367,7 @@ impl Client {
             target.has_value = false;
             for user in target.users.iter_mut().filter(|user| user.reads) {
                 user.parts = None;
-                news.push(connected(user.id, false));
+                news.push(disconnected(user.id));
             }
             return;
         }

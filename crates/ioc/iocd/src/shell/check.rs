@@ -24,6 +24,7 @@ const RUN: &[&str] = &[
     "iocshRun",
     "makeAutosaveFile*",
     "modbusInterposeConfig",
+    "seq",
     "save_restoreSet_*",
     "set_*_path",
     "set_pass*_restoreFile",

@@ -38,6 +38,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::look::COMMANDS,
         super::octets::COMMANDS,
         super::pvaccess::COMMANDS,
+        super::sequencer::COMMANDS,
         super::variables::COMMANDS,
     ]
     .into_iter()

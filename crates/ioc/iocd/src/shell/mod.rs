@@ -23,6 +23,7 @@ mod pvaccess;
 mod report;
 mod script;
 mod security;
+mod sequencer;
 pub mod site;
 mod terminal;
 mod trial;
@@ -129,6 +130,8 @@ pub struct Shell {
     octets: BTreeMap<String, octets::OctetEntry>,
     /// Files with groups of PVAccess.
     group_files: Vec<pvaccess::GroupFile>,
+    /// Programs that were started.
+    programs: Vec<crate::sequencer::Running>,
     /// Number of failed commands of scripts.
     failures: u64,
     /// The first failed command with its place, and the error.
@@ -173,6 +176,7 @@ impl Shell {
             after_init: Vec::new(),
             octets: BTreeMap::new(),
             group_files: Vec::new(),
+            programs: Vec::new(),
             failures: 0,
             first_failure: None,
             log_prefix: String::new(),
@@ -418,6 +422,7 @@ impl Shell {
             saver.stop();
         }
         self.publishers.drain(..).for_each(Publisher::stop);
+        self.programs.drain(..).for_each(|program| program.stop());
         self.devices.stop();
         if let IocState::Running(mailbox, thread, threads) = std::mem::replace(&mut self.state, IocState::Gone) {
             let _ = mailbox.ask(Engine::stop);

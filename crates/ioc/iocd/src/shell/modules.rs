@@ -11,7 +11,6 @@ const ABSENT: &[(&str, &str)] = &[
         "ports connect to servers and do not wait for clients; configure the device as the server",
     ),
     ("vxi11Configure", "VXI-11 is not spoken; TCP and serial lines are"),
-    ("seq*", "programs of the state notation language are compiled C code; records, or a client, do it here"),
     ("putenv", "a command of VxWorks; epicsEnvSet is iocsh's"),
     ("ld", "a command of VxWorks; dlload loads a plug-in"),
     (

@@ -223,11 +223,15 @@ impl Survey {
                 let read = db::Security::parse(text, shown, &placeholders(text));
                 self.refuse(shown, text, read.err());
             }
-            Kind::StateMachine => self.refused.push(FileError {
-                file: shown.to_owned(),
-                place: db::Position::default(),
-                what: "state machines are compiled C code, which is not loaded".to_owned(),
-            }),
+            Kind::StateMachine => {
+                let mut include = |_: &str, name: &str| Some((name.to_owned(), site.included(path, name)?));
+                let read = snl::parse(text, shown, &mut include);
+                self.refused.extend(read.err().into_iter().flat_map(|errors| errors.0).map(|error| FileError {
+                    place: db::Position { line: error.line, column: 1 },
+                    what: error.explained(),
+                    file: error.file,
+                }));
+            }
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) fn native(db: &mut Db, channel: &Channel) -> String {
     printed(&db.get(channel, usize::MAX))
 }
 
-fn printed(value: &Value) -> String {
+pub(super) fn printed(value: &Value) -> String {
     let mut tabs = Tabs::new(10);
     let kind = dbf(value.kind());
     match value {

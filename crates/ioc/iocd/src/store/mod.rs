@@ -10,6 +10,7 @@ use crate::execute::{Subscriptions, execute, read, write_to};
 use crate::guard::Guard;
 use crate::job::{Job, JobResult, Logged, MemberPart, OwnerRequest, Requester};
 use crate::putlog::PutLog;
+use crate::sequencer::Programs;
 use crate::shard_port::ShardPort;
 use base::{Alarm, Annotation, Array, EventMask, FieldType, Meta, NumberHash, Scalar, Stamp, Value};
 use ca::encode::{Needs, Reading};
@@ -112,6 +113,8 @@ pub struct Store {
     drained: Vec<Post>,
     /// Shards of the database that other threads own.
     pub shards: Vec<ShardPort>,
+    /// Channels of SNL programs.
+    pub(crate) programs: Programs,
     /// Groups of PVAccess.
     pub(crate) groups: Groups,
     opened: u64,
@@ -135,6 +138,7 @@ impl Store {
             pva_reading: Reading::default(),
             drained: Vec::new(),
             shards: Vec::new(),
+            programs: Programs::default(),
             groups: Groups::default(),
             opened: 0,
         }

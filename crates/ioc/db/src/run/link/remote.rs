@@ -57,6 +57,11 @@ pub enum RemoteRequest {
         /// Number of the link.
         id: RemoteId,
     },
+    /// Read the value once. Links of records do not ask for it; programs do.
+    Read {
+        /// Number of the link.
+        id: RemoteId,
+    },
     /// Disconnect a removed link.
     Disconnect {
         /// Number of the link.
