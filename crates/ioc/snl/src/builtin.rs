@@ -238,11 +238,12 @@ const TABLE: &[Row] = &[
     ("fflush", Fun::Nothing, Type::Int, 1, &[I]),
 ];
 
-/// Functions of C's library by name.
-type Named<F> = (&'static str, F);
+type Unary = fn(f64) -> f64;
+type Binary = fn(f64, f64) -> f64;
+type OfCharacter = fn(u8) -> i32;
 
 /// Functions of a number.
-pub(crate) const MATH: [Named<fn(f64) -> f64>; 20] = [
+pub(crate) const MATH: [(&str, Unary); 20] = [
     ("fabs", f64::abs),
     ("sqrt", f64::sqrt),
     ("exp", f64::exp),
@@ -266,7 +267,7 @@ pub(crate) const MATH: [Named<fn(f64) -> f64>; 20] = [
 ];
 
 /// Functions of two numbers.
-pub(crate) const MATH2: [Named<fn(f64, f64) -> f64>; 6] = [
+pub(crate) const MATH2: [(&str, Binary); 6] = [
     ("pow", f64::powf),
     ("atan2", f64::atan2),
     ("fmod", |left, right| left % right),
@@ -276,7 +277,7 @@ pub(crate) const MATH2: [Named<fn(f64, f64) -> f64>; 6] = [
 ];
 
 /// Functions of a character.
-pub(crate) const CHARACTERS: [Named<fn(u8) -> i32>; 9] = [
+pub(crate) const CHARACTERS: [(&str, OfCharacter); 9] = [
     ("toupper", |byte| i32::from(byte.to_ascii_uppercase())),
     ("tolower", |byte| i32::from(byte.to_ascii_lowercase())),
     ("isdigit", |byte| i32::from(byte.is_ascii_digit())),
