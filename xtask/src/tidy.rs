@@ -141,7 +141,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "iocd",
-        &["broker", "ca", "canet", "db", "fieldbus", "msg", "port", "pva", "pvanet", "ring", "rt", "snl", "sys", "table"],
+        &[
+            "broker", "ca", "canet", "db", "fieldbus", "msg", "port", "pva", "pvanet", "ring", "rt", "snl", "sys",
+            "table",
+        ],
     ),
     ("port", &["fieldbus", "sys"]),
     ("testkit", &["sys"]),

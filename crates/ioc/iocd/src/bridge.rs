@@ -99,20 +99,12 @@ impl Bridges {
             },
             RemoteRequest::Get { id } => {
                 let Some(bridge) = self.links.get(&(holder, id)) else { return Some(request) };
-                let mut reading = Reading::default();
-                // The newest value of another owner has arrived before the end of the write that it belongs to.
-                if let Ok(Get::Done) = store.read(bridge.opened.handle, Needs::Value, &mut reading, None) {
-                    update(store, holder, id, reading.value, reading.alarm, reading.stamp);
-                }
-                tell(store, holder, OwnerRequest::Written { id, ok: true });
-                None
-            }
-            RemoteRequest::Read { id } => {
-                let handle = self.links.get(&(holder, id)).map(|bridge| bridge.opened.handle);
-                let Some(handle) = handle else { return Some(request) };
+                let (handle, monitor) = (bridge.opened.handle, bridge.monitor);
                 let token = self.wait(Waits::Read(holder, id));
                 let mut reading = Reading::default();
-                let read = store.read(handle, Needs::Value, &mut reading, Some(token));
+                // The newest value of a monitored field of another owner has arrived before the end of the write that it
+                // belongs to.
+                let read = store.read(handle, Needs::Value, &mut reading, (!monitor).then_some(token));
                 if !matches!(read, Ok(Get::Sent)) {
                     self.has_read(token, read.is_ok().then_some(reading), store);
                 }
@@ -192,7 +184,7 @@ impl Bridges {
             let (alarm, stamp) =
                 reading.as_ref().map_or_else(Default::default, |reading| (reading.alarm, reading.stamp));
             let value = reading.map(|reading| reading.value);
-            tell(store, holder, OwnerRequest::Update { id, value, alarm, stamp });
+            tell(store, holder, OwnerRequest::Got { id, value, alarm, stamp });
         }
     }
 

@@ -63,6 +63,12 @@ pub(crate) fn execute(
                 *value = db.remote_update(*id, new, *alarm, *stamp);
             }
         }
+        OwnerRequest::Got { id, value, alarm, stamp } => {
+            let new = value.take();
+            let ok = new.is_some();
+            *value = new.and_then(|new| db.remote_update(*id, new, *alarm, *stamp));
+            db.remote_written(*id, ok);
+        }
         OwnerRequest::Updates { updates, atomic } => db.remote_updates(updates, *atomic, now),
         OwnerRequest::Meta { id, meta } => db.remote_meta(*id, meta),
         OwnerRequest::Connect { id, connected: true, .. } => db.remote_connect(*id),

@@ -98,6 +98,13 @@ pub(crate) enum OwnerRequest {
         id: RemoteId,
         ok: bool,
     },
+    /// A link's read has ended; without a value if it failed.
+    Got {
+        id: RemoteId,
+        value: Option<Value>,
+        alarm: Alarm,
+        stamp: Stamp,
+    },
     Signal(Signal),
     /// A deferred function call has ended.
     Finish(Token),

@@ -87,6 +87,7 @@ impl Programs {
     /// Forwards a change of a link.
     pub(crate) fn tell(&mut self, request: OwnerRequest) {
         let (OwnerRequest::Update { id, .. }
+        | OwnerRequest::Got { id, .. }
         | OwnerRequest::Connect { id, .. }
         | OwnerRequest::Meta { id, .. }
         | OwnerRequest::Written { id, .. }) = request
@@ -99,10 +100,10 @@ impl Programs {
             (OwnerRequest::Update { value: Some(value), alarm, stamp, .. }, true) => {
                 Event::Monitor(channel, value, alarm, stamp)
             }
-            (OwnerRequest::Update { value: Some(value), alarm, stamp, .. }, false) => {
+            (OwnerRequest::Got { value: Some(value), alarm, stamp, .. }, _) => {
                 Event::Read(channel, value, alarm, stamp)
             }
-            (OwnerRequest::Update { value: None, .. }, false) => Event::Unread(channel),
+            (OwnerRequest::Got { value: None, .. }, _) => Event::Unread(channel),
             (OwnerRequest::Connect { connected: true, count, .. }, false) => Event::Connected(channel, count),
             (OwnerRequest::Connect { connected: false, .. }, false) => Event::Disconnected(channel),
             (OwnerRequest::Meta { meta: Some(meta), .. }, false) => Event::Properties(channel, meta),
@@ -254,7 +255,7 @@ impl Runner {
                 }
                 Action::Read(channel) => {
                     let id = self.links_of(channel).plain;
-                    requests.extend(id.map(|id| Request::Other(RemoteRequest::Read { id })));
+                    requests.extend(id.map(|id| Request::Other(RemoteRequest::Get { id })));
                 }
                 Action::Write(channel, value, notify) => {
                     let id = self.links_of(channel).plain;

@@ -25,9 +25,10 @@ fn update((holder, id): LinkId, value: Value, alarm: Alarm, stamp: Stamp) -> (su
     (holder, OwnerRequest::Update { id, value: Some(value), alarm, stamp })
 }
 
-/// A read that failed.
-fn unread((holder, id): LinkId) -> (super::Holder, OwnerRequest) {
-    (holder, OwnerRequest::Update { id, value: None, alarm: Alarm::NONE, stamp: Stamp::EPOCH })
+/// The end of a read; `None` if it failed.
+fn got((holder, id): LinkId, reading: Option<Reading>) -> (super::Holder, OwnerRequest) {
+    let (alarm, stamp) = reading.as_ref().map_or_else(Default::default, |reading| (reading.alarm, reading.stamp));
+    (holder, OwnerRequest::Got { id, value: reading.map(|reading| reading.value), alarm, stamp })
 }
 
 /// Whether a link without monitor is connected: output links of records need the right to write.
@@ -50,7 +51,6 @@ pub(super) fn open(get: impl Fn(&str) -> Option<String>, bell: Waker, shared: Ar
         channels: HashMap::new(),
         links: HashMap::new(),
         awaited: HashMap::new(),
-        reads: HashMap::new(),
         shared,
     })
 }
@@ -75,10 +75,8 @@ pub(super) struct Client {
     by_name: HashMap<String, ChannelId>,
     channels: HashMap<ChannelId, Target>,
     links: HashMap<LinkId, ChannelId>,
-    /// Link that waits for each write in progress.
+    /// Link that waits for each read or write in progress.
     awaited: HashMap<IoId, LinkId>,
-    /// Link that asked for each read in progress.
-    reads: HashMap<IoId, LinkId>,
     shared: Arc<Shared>,
 }
 
@@ -122,17 +120,6 @@ impl super::Client for Client {
             RemoteRequest::Get { .. } => self.get(id, news),
             // This request only concerns records of this IOC.
             RemoteRequest::Process { .. } => {}
-            RemoteRequest::Read { .. } => {
-                let channel = self.links.get(&id).copied();
-                let read = channel.and_then(|channel| {
-                    let info = self.session.client.info(channel)?;
-                    self.session.client.read(channel, Dbr::new(Class::Time, info.native), info.count).ok()
-                });
-                match read {
-                    Some(io) => drop(self.reads.insert(io, id)),
-                    None => news.push(unread(id)),
-                }
-            }
             RemoteRequest::Disconnect { .. } => self.release(id),
         }
     }
@@ -188,18 +175,7 @@ impl super::Client for Client {
             },
             Event::Read { io, result, .. } if self.awaited.contains_key(&io) => {
                 let Some(id) = self.awaited.remove(&io) else { return };
-                let ok = result.is_ok();
-                if let Ok((_, Reading { value, alarm, stamp, .. })) = result {
-                    news.push(update(id, value, alarm, stamp));
-                }
-                news.push(written(id, ok));
-            }
-            Event::Read { io, result, .. } if self.reads.contains_key(&io) => {
-                let id = self.reads.remove(&io);
-                news.extend(id.map(|id| match result {
-                    Ok((_, Reading { value, alarm, stamp, .. })) => update(id, value, alarm, stamp),
-                    Err(_) => unread(id),
-                }));
+                news.push(got(id, result.ok().map(|(_, reading)| reading)));
             }
             Event::Read { channel, result: Ok((_, reading)), .. } => {
                 let Some(target) = self.channels.get_mut(&channel) else { return };
@@ -303,14 +279,18 @@ impl Client {
         }
     }
 
-    /// Reads the present value of a channel that is monitored.
+    /// Reads the present value of a channel.
     fn get(&mut self, id: LinkId, news: &mut News) {
-        let channel = self.links.get(&id).copied();
-        let sub = channel.and_then(|channel| self.channels.get(&channel)?.sub);
-        let asked = channel.zip(sub).and_then(|(channel, (_, dbr))| self.session.client.read(channel, dbr, 0).ok());
+        let asked = self.links.get(&id).copied().and_then(|channel| {
+            let sub = self.channels.get(&channel)?.sub;
+            let client = &mut self.session.client;
+            let info = client.info(channel)?;
+            let dbr = sub.map_or_else(|| Dbr::new(Class::Time, info.native), |(_, dbr)| dbr);
+            client.read(channel, dbr, 0).ok()
+        });
         match asked {
             Some(io) => drop(self.awaited.insert(io, id)),
-            None => news.push(written(id, false)),
+            None => news.push(got(id, None)),
         }
     }
 
@@ -344,7 +324,6 @@ impl Client {
         target.held.clear();
         let links = &self.links;
         self.awaited.retain(|_, id| links.get(id) != Some(&channel));
-        self.reads.retain(|_, id| links.get(id) != Some(&channel));
         news.extend(target.readers.iter().map(|id| disconnected(*id)));
         if writers {
             news.extend(target.writers.iter().map(|id| disconnected(*id)));

@@ -181,7 +181,6 @@ impl Links {
             RemoteRequest::Connect { id, .. }
             | RemoteRequest::Put { id, .. }
             | RemoteRequest::Get { id }
-            | RemoteRequest::Read { id }
             | RemoteRequest::Process { id } => self.over_pva.contains(&(holder, *id)),
         };
         let side = if over_pva { &mut self.pva } else { &mut self.ca };
@@ -241,7 +240,6 @@ fn run(
                     | RemoteRequest::Put { id, .. }
                     | RemoteRequest::Get { id }
                     | RemoteRequest::Process { id }
-                    | RemoteRequest::Read { id }
                     | RemoteRequest::Disconnect { id }) = request;
                     client.request((holder, id), request, &mut news);
                 }),

@@ -203,8 +203,6 @@ impl super::Client for Client {
                 (target.process, target.due) = (Some(id), true);
                 self.flush(channel, news);
             }
-            // Programs have channels over Channel Access only.
-            RemoteRequest::Read { .. } => {}
             RemoteRequest::Disconnect { .. } => self.release(id),
         }
     }

@@ -45,8 +45,7 @@ pub enum RemoteRequest {
         /// Whether [`Db::remote_written`] must report completion.
         notify: bool,
     },
-    /// Read the present value of a monitored process variable. [`Db::remote_update`] must report it, then
-    /// [`Db::remote_written`] the end.
+    /// Read the present value. [`Db::remote_update`] must report it, then [`Db::remote_written`] the end.
     Get {
         /// Number of the link.
         id: RemoteId,
@@ -54,11 +53,6 @@ pub enum RemoteRequest {
     /// Process the target of a forward link to a record (not to a PROC field), if the record belongs to this IOC, or over
     /// PVAccess. Over Channel Access such a link does nothing, as in C.
     Process {
-        /// Number of the link.
-        id: RemoteId,
-    },
-    /// Read the value once. Links of records do not ask for it; programs do.
-    Read {
         /// Number of the link.
         id: RemoteId,
     },
