@@ -5,6 +5,7 @@ use alarm::{ChannelUse, Severity, Update};
 use base::{DurNs, Stamp};
 use canet::Waker;
 use pva::client::{Action, ChannelId, Client, Event, OpId};
+use pva::codec::Mask;
 use pva::nt::Parts;
 use pva::request::Request;
 use pvanet::session::Session;
@@ -16,9 +17,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 pub(crate) const CHANGES_MAX: usize = 1_024;
 /// Interval between looks at the channels that are not connected.
 const LOOK_EVERY: DurNs = DurNs::from_secs(1);
-
-/// Interval between requests for monitors that their server has ended or refused.
-const AGAIN_EVERY: DurNs = DurNs::from_secs(10);
 
 /// A change of a channel, or of the connections.
 pub(crate) enum Change {
@@ -52,6 +50,7 @@ pub(crate) fn watch(
     for (user, name) in channels {
         let id = session.client.channel(Session::now(), name);
         let op = session.client.start(id, Action::Monitor, &Request::default());
+        session.client.renew(op);
         open.insert(op, Channel { id, user: *user, known: None });
     }
     let (send, changes) = sync_channel(CHANGES_MAX);
@@ -71,20 +70,11 @@ fn follow(
     send: &SyncSender<Change>,
     bell: &Waker,
 ) -> io::Result<()> {
-    let (mut look, mut again, mut unconnected) = (Session::now(), Session::now(), String::new());
-    let mut ended: Vec<Channel> = Vec::new();
+    let (mut look, mut unconnected) = (Session::now(), String::new());
     loop {
         let mut changes = Vec::new();
         if let Some(event) = session.step(look)? {
-            ended.extend(change(&session.client, channels, event, &mut changes));
-        }
-        if Session::now() >= again {
-            again = Session::now() + AGAIN_EVERY;
-            for mut channel in ended.drain(..) {
-                channel.known = None;
-                let op = session.client.start(channel.id, Action::Monitor, &Request::default());
-                channels.insert(op, channel);
-            }
+            change(&session.client, channels, event, &mut changes);
         }
         if Session::now() >= look {
             look = Session::now() + LOOK_EVERY;
@@ -103,26 +93,12 @@ fn follow(
     }
 }
 
-/// Handles an event. Returns the channel whose monitor has ended with it.
-fn change(
-    client: &Client,
-    channels: &mut HashMap<OpId, Channel>,
-    event: Event,
-    changes: &mut Vec<Change>,
-) -> Option<Channel> {
+/// Handles an event.
+fn change(client: &Client, channels: &mut HashMap<OpId, Channel>, event: Event, changes: &mut Vec<Change>) {
     match event {
         Event::Value { op, changed, .. } => {
-            let (channel, ty, value) = (channels.get_mut(&op)?, client.ty(op)?, client.value(op)?);
-            let known = channel.known.take();
-            let is_new = known.is_none();
-            let (parts, mut labels) = known.or_else(|| Some((Parts::of(ty, "")?, Vec::new())))?;
-            if is_new || parts.properties_are_in(&changed, ty) {
-                labels = parts.meta(value).labels.iter().map(|label| label.readable().into_owned()).collect();
-            }
-            if is_new || parts.is_update(&changed, ty) {
-                changes.push(Change::Updated(channel.user, update(&parts, value, &labels)));
-            }
-            channel.known = Some((parts, labels));
+            let Some(channel) = channels.get_mut(&op) else { return };
+            changes.extend(channel.value(client, op, &changed).map(|update| Change::Updated(channel.user, update)));
         }
         Event::Disconnected(id) => {
             for channel in channels.values_mut().filter(|channel| channel.id == id) {
@@ -131,19 +107,35 @@ fn change(
             }
         }
         Event::Failed(op, status) => {
-            let channel = channels.remove(&op)?;
+            let Some(channel) = channels.get_mut(&op) else { return };
+            channel.known = None;
             let moment = moment(Severity::Undefined, &status.message, None, &[], Stamp::EPOCH);
             changes.push(Change::Updated(channel.user, Update { moment, number: None }));
-            return Some(channel);
         }
         Event::Done(op) => {
-            let channel = channels.remove(&op)?;
+            let Some(channel) = channels.get_mut(&op) else { return };
+            channel.known = None;
             changes.push(Change::Disconnected(channel.user));
-            return Some(channel);
         }
         _ => {}
     }
-    None
+}
+
+impl Channel {
+    /// Handles a received value. Returns the update, if it is one.
+    fn value(&mut self, client: &Client, op: OpId, changed: &Mask) -> Option<Update> {
+        let (ty, value) = (client.ty(op)?, client.value(op)?);
+        let known = self.known.take();
+        let is_new = known.is_none();
+        let (parts, mut labels) = known.or_else(|| Some((Parts::of(ty, "")?, Vec::new())))?;
+        if is_new || parts.properties_are_in(changed, ty) {
+            labels = parts.meta(value).labels.iter().map(|label| label.readable().into_owned()).collect();
+        }
+        let is_update = is_new || parts.is_update(changed, ty);
+        let update = is_update.then(|| update(&parts, value, &labels));
+        self.known = Some((parts, labels));
+        update
+    }
 }
 
 fn update(parts: &Parts, value: &pva::codec::Value, labels: &[String]) -> Update {

@@ -301,6 +301,7 @@ impl Client {
         option("atomic", "true".to_owned());
         option("queueSize", queue.to_string());
         let op = self.session.client.start(channel, Action::Monitor, &request);
+        self.session.client.renew(op);
         target.monitor = Some(op);
         self.ops.insert(op, channel);
     }
@@ -355,20 +356,21 @@ impl Client {
         target.due = target.process.is_some() || !target.held.is_empty();
     }
 
-    /// An operation has ended.
+    /// An operation has ended. The client requests a monitor again.
     fn ended(&mut self, op: OpId, why: &str, news: &mut News) {
-        let Some(channel) = self.ops.remove(&op) else { return };
+        let Some(channel) = self.ops.get(&op).copied() else { return };
         let Some(target) = self.targets.get_mut(&channel) else { return };
+        let is_repeated = !target.has_value && target.complaint == why;
         target.complain(why.to_owned());
         if target.monitor == Some(op) {
-            target.monitor = None;
             target.has_value = false;
-            for user in target.users.iter_mut().filter(|user| user.reads) {
+            for user in target.users.iter_mut().filter(|user| user.reads && !is_repeated) {
                 user.parts = None;
                 news.push(disconnected(user.id));
             }
             return;
         }
+        self.ops.remove(&op);
         target.puts.retain(|(_, put)| *put != op);
         let busy = target.busy.take().map(|busy| busy.waiting);
         let waiting = std::mem::take(&mut target.waiting);

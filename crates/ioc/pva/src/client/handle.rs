@@ -68,11 +68,11 @@ impl Client {
                 self.events.push_back(Event::Disconnected(ChannelId(*cid)));
             }
         }
-        self.reset_ops(|client, op| client.channels.get(&op.channel).is_none_or(|channel| channel.sid.is_none()));
+        self.reset_ops(now, |client, op| client.channels.get(&op.channel).is_none_or(|channel| channel.sid.is_none()));
     }
 
     /// Operations that the server no longer knows start again, except those that write.
-    fn reset_ops(&mut self, lost: impl Fn(&Self, &Op) -> bool) {
+    fn reset_ops(&mut self, now: MonoNs, lost: impl Fn(&Self, &Op) -> bool) {
         let ids: Vec<u32> =
             self.ops.iter().filter(|(_, op)| op.ty.is_some() && lost(self, op)).map(|it| *it.0).collect();
         for id in ids {
@@ -83,7 +83,7 @@ impl Client {
                     self.events.push_back(Event::Written(OpId(id), Status::error("disconnected")));
                 }
             } else if op.writes || op.action == Action::Rpc {
-                self.fail(id, Status::error("disconnected"));
+                self.fail(now, id, Status::error("disconnected"));
             }
         }
     }
@@ -156,13 +156,13 @@ impl Client {
                     (channel.circuit, channel.sid) = (None, None);
                     (channel.gap, channel.next_search) = (SEARCH_GAP, now);
                     self.events.push_back(Event::Disconnected(ChannelId(cid)));
-                    self.reset_ops(|_, op| op.channel == cid);
+                    self.reset_ops(now, |_, op| op.channel == cid);
                 }
                 Ok(())
             }
             command::MESSAGE => {
                 let (ioid, _, text) = (reader.u32()?, reader.u8()?, reader.text()?);
-                self.events.push_back(Event::Message(OpId(ioid), text.into_owned()));
+                self.events.push_back(Event::Message(OpId(self.renewals.key_of(ioid)), text.into_owned()));
                 Ok(())
             }
             command::GET_FIELD => {
@@ -173,12 +173,12 @@ impl Client {
                         self.events.push_back(Event::Described(OpId(ioid), ty));
                     }
                     Some(_) => {}
-                    None => self.fail(ioid, status),
+                    None => self.fail(now, ioid, status),
                 }
                 Ok(())
             }
             command::GET | command::PUT | command::MONITOR | command::RPC => {
-                self.answer(id, header.command, &mut reader)
+                self.answer(now, id, header.command, &mut reader)
             }
             _ => Ok(()),
         }
@@ -231,8 +231,8 @@ impl Client {
     }
 
     /// The connection and the server's number of an operation's channel, if it is connected.
-    fn place(&mut self, ioid: u32) -> Option<(&mut Op, &mut Circuit, u32)> {
-        let op = self.ops.get_mut(&ioid)?;
+    fn place(&mut self, key: u32) -> Option<(&mut Op, &mut Circuit, u32)> {
+        let op = self.ops.get_mut(&key)?;
         let channel = self.channels.get(&op.channel)?;
         let (id, sid) = (channel.circuit?, channel.sid?);
         self.touched.push_back(id);
@@ -240,9 +240,10 @@ impl Client {
     }
 
     /// Creates an operation at the server, if its channel is connected.
-    pub(super) fn init(&mut self, ioid: u32) {
-        let Some((op, circuit, sid)) = self.place(ioid) else { return };
-        op.received = 0;
+    pub(super) fn init(&mut self, key: u32) {
+        let Some((op, circuit, sid)) = self.place(key) else { return };
+        (op.received, op.renew_at) = (0, None);
+        let ioid = op.ioid;
         if op.action == Action::Describe {
             wire::message(&mut circuit.out, Side::Client, command::GET_FIELD, |out| {
                 out.u32(sid);
@@ -266,21 +267,22 @@ impl Client {
         });
     }
 
-    fn answer(&mut self, id: u32, command: u8, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn answer(&mut self, now: MonoNs, id: u32, command: u8, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let (ioid, sub) = (reader.u32()?, reader.u8()?);
+        let key = self.renewals.key_of(ioid);
         let is_init = sub & sub::INIT != 0;
         let is_update = command == command::MONITOR && !is_init;
         let status = if is_update && sub & sub::DESTROY == 0 { Status::OK } else { reader.status()? };
         let Some(circuit) = self.circuits.get_mut(&id) else { return Ok(()) };
-        let op = self.ops.get_mut(&ioid).filter(|op| op.action.command() == command);
+        let op = self.ops.get_mut(&key).filter(|op| op.ioid == ioid && op.action.command() == command);
         if command == command::PUT && !is_init && sub & sub::GET == 0 && op.as_ref().is_some_and(|op| op.stays) {
             op.into_iter().for_each(|op| op.writes = false);
-            self.events.push_back(Event::Written(OpId(ioid), status));
+            self.events.push_back(Event::Written(OpId(key), status));
             return Ok(());
         }
         if !status.is_success() {
             if op.is_some() {
-                self.fail(ioid, status);
+                self.fail(now, key, status);
             }
             return Ok(());
         }
@@ -292,7 +294,7 @@ impl Client {
                 op.unpolled = 0;
                 op.value = Value::zero(&ty);
                 op.ty = Some(ty);
-                self.opened(ioid);
+                self.opened(key);
             }
             return Ok(());
         }
@@ -300,38 +302,41 @@ impl Client {
             let ty = reader.ty_or_null(&mut circuit.received)?.unwrap_or(Type::Any);
             let value = reader.value_with(&ty, &mut circuit.received)?;
             if op.is_some() {
-                self.ops.remove(&ioid);
-                self.events.push_back(Event::Returned(OpId(ioid), ty, value));
+                self.ops.remove(&key);
+                self.events.push_back(Event::Returned(OpId(key), ty, value));
             }
             return Ok(());
         }
         let Some(op) = op else { return Ok(()) };
-        if is_update && sub & sub::DESTROY != 0 && reader.rest().is_empty() {
-            self.ops.remove(&ioid);
-            self.events.push_back(Event::Done(OpId(ioid)));
+        let is_last = is_update && sub & sub::DESTROY != 0;
+        if is_last && reader.rest().is_empty() {
+            self.finish(now, key, Event::Done(OpId(key)));
             return Ok(());
         }
         if command == command::PUT && sub & sub::GET == 0 {
-            self.ops.remove(&ioid);
-            self.events.push_back(Event::Done(OpId(ioid)));
+            self.ops.remove(&key);
+            self.events.push_back(Event::Done(OpId(key)));
             return Ok(());
         }
         let changed = op.take(reader, &mut circuit.received)?;
         let overrun = if is_update { reader.mask()? } else { Mask::default() };
-        self.events.push_back(Event::Value { op: OpId(ioid), changed, overrun });
-        if is_update {
-            self.acknowledge(ioid);
+        self.events.push_back(Event::Value { op: OpId(key), changed, overrun });
+        if is_last {
+            self.finish(now, key, Event::Done(OpId(key)));
+        } else if is_update {
+            self.acknowledge(key);
         }
         Ok(())
     }
 
     /// The server has created an operation: executes it.
-    fn opened(&mut self, ioid: u32) {
-        let Some((op, circuit, sid)) = self.place(ioid) else { return };
+    fn opened(&mut self, key: u32) {
+        let Some((op, circuit, sid)) = self.place(key) else { return };
+        let ioid = op.ioid;
         match op.action {
             Action::Get => circuit.operate(command::GET, sid, ioid, 0, |_| {}),
             Action::Monitor => circuit.operate(command::MONITOR, sid, ioid, sub::START_STOP | sub::GET, |_| {}),
-            Action::Put => self.events.push_back(Event::Ready(OpId(ioid))),
+            Action::Put => self.events.push_back(Event::Ready(OpId(key))),
             Action::Rpc => {
                 let Some((ty, value)) = &op.argument else { return };
                 circuit.operate(command::RPC, sid, ioid, sub::DESTROY, |out| {
@@ -344,13 +349,13 @@ impl Client {
     }
 
     /// Acknowledges updates when half of the window is used.
-    fn acknowledge(&mut self, ioid: u32) {
-        let Some((op, circuit, sid)) = self.place(ioid) else { return };
+    fn acknowledge(&mut self, key: u32) {
+        let Some((op, circuit, sid)) = self.place(key) else { return };
         let Some(window) = op.window else { return };
         op.received += 1;
         if op.received * 2 >= window {
             let received = std::mem::take(&mut op.received);
-            circuit.operate(command::MONITOR, sid, ioid, sub::ACK, |out| out.u32(received));
+            circuit.operate(command::MONITOR, sid, op.ioid, sub::ACK, |out| out.u32(received));
         }
     }
 
@@ -385,19 +390,18 @@ impl Client {
 
     /// Ends an operation.
     pub fn end(&mut self, id: OpId) {
-        if let Some((_, circuit, sid)) = self.place(id.0) {
+        if let Some((op, circuit, sid)) = self.place(id.0) {
             wire::message(&mut circuit.out, Side::Client, command::DESTROY_REQUEST, |out| {
                 out.u32(sid);
-                out.u32(id.0);
+                out.u32(op.ioid);
             });
         }
         self.ops.remove(&id.0);
+        self.renewals.retain(&self.ops);
     }
 
-    fn fail(&mut self, ioid: u32, status: Status) {
-        if self.ops.remove(&ioid).is_some() {
-            self.events.push_back(Event::Failed(OpId(ioid), status));
-        }
+    fn fail(&mut self, now: MonoNs, key: u32, status: Status) {
+        self.finish(now, key, Event::Failed(OpId(key), status));
     }
 }
 

@@ -7,10 +7,11 @@
 //! Names are also searched over connections to name servers ([`ClientConfig::name_servers`]), which are kept open.
 //!
 //! Operations on a channel that is not connected wait for it. After a loss of the connection, monitors and reads start again;
-//! writes fail, because the server may have executed them.
+//! writes fail, because the server may have executed them. [`Client::renew`] requests a monitor again that its server ended.
 
 mod circuit;
 mod handle;
+mod renew;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::request::Request;
 use crate::search::{self, Address, DATAGRAM_BYTES_MAX};
 use base::{DurNs, MonoNs};
 use circuit::Circuit;
+use renew::Renewals;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -89,11 +91,12 @@ pub enum Event {
     Described(OpId, Type),
     /// A function returned a value, with its type.
     Returned(OpId, Type, Value),
-    /// A write is complete, or a monitor has ended at the server.
+    /// A write is complete, or a monitor has ended at the server. The operation has ended, except a monitor with
+    /// [`Client::renew`].
     Done(OpId),
     /// A write with [`Client::write_again`] has ended. The operation remains.
     Written(OpId, Status),
-    /// The operation failed. It has ended.
+    /// The operation failed. It has ended, except a monitor with [`Client::renew`].
     Failed(OpId, Status),
     /// A text of the server about an operation.
     Message(OpId, String),
@@ -133,6 +136,8 @@ struct Channel {
 struct Op {
     channel: u32,
     action: Action,
+    /// Its number in messages.
+    ioid: u32,
     /// The type and value of the request; `None` for an empty one.
     request: Option<(Arc<Struct>, Value)>,
     /// Number of updates that the server may send before an acknowledgement.
@@ -152,6 +157,10 @@ struct Op {
     writes: bool,
     /// A write does not end it.
     stays: bool,
+    /// The client requests it again after its end.
+    renews: bool,
+    /// The time of its next request, after its end.
+    renew_at: Option<MonoNs>,
 }
 
 /// A client with all its connections.
@@ -166,6 +175,7 @@ pub struct Client {
     events: VecDeque<Event>,
     connects: VecDeque<(u32, Address)>,
     touched: VecDeque<u32>,
+    renewals: Renewals,
 }
 
 impl Client {
@@ -185,6 +195,7 @@ impl Client {
             events: VecDeque::new(),
             connects: VecDeque::new(),
             touched: VecDeque::new(),
+            renewals: Renewals::default(),
         }
     }
 
@@ -220,6 +231,7 @@ impl Client {
     pub fn close(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.remove(&id.0) else { return };
         self.ops.retain(|_, op| op.channel != id.0);
+        self.renewals.retain(&self.ops);
         if let (Some(number), Some(sid)) = (channel.circuit, channel.sid)
             && let Some(circuit) = self.circuits.get_mut(&number)
         {
@@ -284,6 +296,7 @@ impl Client {
         let op = Op {
             channel: id.0,
             action,
+            ioid: number,
             request,
             window,
             received: 0,
@@ -295,6 +308,8 @@ impl Client {
             shown: None,
             writes: false,
             stays: false,
+            renews: false,
+            renew_at: None,
         };
         self.ops.insert(number, op);
         self.init(number);
@@ -367,11 +382,14 @@ impl Client {
         let searches = searched.map(|channel| channel.next_search);
         let checks = self.circuits.values().filter_map(|circuit| circuit.next_check(self.config.quiet_max));
         let servers = self.name_servers.iter().filter(|server| server.circuit.is_none());
-        searches.chain(checks).chain(servers.map(|server| server.retry_at)).min()
+        let others = servers.map(|server| server.retry_at).chain(self.renewals.next());
+        searches.chain(checks).chain(others).min()
     }
 
-    /// Opens connections to name servers, requests echos on silent connections, and gives up those that do not answer.
+    /// Opens connections to name servers, renews monitors, requests echos on silent connections, and gives up those that do not
+    /// answer.
     pub fn handle_timeout(&mut self, now: MonoNs) {
+        self.request_renewals(now);
         for nth in 0..self.name_servers.len() {
             let NameServer { server, circuit: None, retry_at } = self.name_servers[nth] else { continue };
             if retry_at <= now {

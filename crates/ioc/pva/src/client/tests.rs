@@ -190,6 +190,28 @@ impl Pair {
         self.settle();
     }
 
+    /// The server ends a monitor, with the last value or without.
+    fn end_monitor(&mut self, op: OpId, last: &[u8]) {
+        let (circuit, _) = self.line.unwrap();
+        let mut out = Writer::new(Order::Little);
+        wire::message(&mut out, wire::Side::Server, wire::command::MONITOR, |out| {
+            out.u32(self.client.ops[&op.0].ioid);
+            out.u8(wire::sub::DESTROY);
+            out.status(&Status::OK);
+            out.bytes.extend_from_slice(last);
+        });
+        self.client.handle_bytes(self.now, circuit, &out.bytes);
+        self.settle();
+    }
+
+    /// Time passes until the client has something to do, other than on a silent connection.
+    fn wait(&mut self, gap: DurNs) {
+        assert_eq!(self.client.poll_timeout(), Some(self.now + gap));
+        self.now = self.now + gap;
+        self.client.handle_timeout(self.now);
+        self.settle();
+    }
+
     /// The connection is lost.
     fn cut(&mut self) {
         if let Some((id, conn)) = self.line.take() {
@@ -362,6 +384,63 @@ fn a_server_that_drops_a_channel_is_searched_again() {
     let events = pair.take();
     assert_eq!(events[..2], [Event::Disconnected(id), Event::Connected(id)]);
     assert!(matches!(events[2], Event::Value { op, .. } if op == monitor), "{events:?}");
+}
+
+#[test]
+fn a_monitor_that_its_server_ends_or_refuses_is_requested_again_after_10_seconds_if_the_caller_wants() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    let once = pair.start(id, Action::Monitor, "");
+    let always = pair.start(id, Action::Monitor, "");
+    pair.client.renew(always);
+    pair.take();
+    // The end may carry the last value: bits, value, bits of lost values.
+    let last = [&[1, 2][..], &7.5f64.to_le_bytes(), &[0]].concat();
+    pair.end_monitor(once, &[]);
+    pair.end_monitor(always, &last);
+    let events = pair.take();
+    assert!(matches!(events[1], Event::Value { op, .. } if op == always), "{events:?}");
+    assert_eq!([&events[0], &events[2]], [&Event::Done(once), &Event::Done(always)]);
+    assert_eq!((pair.client.ty(once), pair.number(always)), (None, Some(7.5)));
+
+    pair.wait(renew::RENEWAL_GAP);
+    assert!(matches!(pair.take()[..], [Event::Value { op, .. }] if op == always), "under the same name");
+    pair.post(8.5);
+    assert_eq!(pair.number(always), Some(8.5));
+    pair.take();
+
+    let refused = pair.client.start(id, Action::Monitor, &Request::parse("field(nothing)").unwrap());
+    pair.client.renew(refused);
+    pair.settle();
+    let is_refused = |events: &[Event]| matches!(events, [Event::Failed(op, _)] if *op == refused);
+    assert!(is_refused(&pair.take()));
+    pair.wait(renew::RENEWAL_GAP);
+    assert!(is_refused(&pair.take()));
+    pair.client.end(refused);
+    pair.wait(renew::RENEWAL_GAP);
+    assert_eq!(pair.take(), [], "the caller ended it");
+}
+
+#[test]
+fn a_new_connection_requests_an_ended_monitor_at_once_and_only_once() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    let monitor = pair.start(id, Action::Monitor, "");
+    pair.client.renew(monitor);
+    pair.end_monitor(monitor, &[]);
+    pair.cut();
+    pair.settle();
+    pair.take();
+    pair.wait(SEARCH_GAP);
+    let events = pair.take();
+    assert!(matches!(events[..], [Event::Connected(_), Event::Value { .. }]), "{events:?}");
+    pair.wait(DurNs(renew::RENEWAL_GAP.0 - SEARCH_GAP.0));
+    assert_eq!((pair.take(), pair.server.size()), (vec![], (1, 1, 1)));
+    pair.end_monitor(monitor, &[]);
+    pair.wait(renew::RENEWAL_GAP);
+    pair.client.close(id);
+    pair.settle();
+    assert_eq!(pair.server.size(), (1, 0, 0));
 }
 
 #[test]

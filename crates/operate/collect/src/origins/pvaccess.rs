@@ -2,7 +2,7 @@
 
 use crate::origin::{Item, Origin};
 use crate::serve::wall;
-use base::{MonoNs, Stamp};
+use base::Stamp;
 use pva::client::{Action, ChannelId, Event, OpId};
 use pva::codec::{Mask, Type, Value};
 use pva::nt::Parts;
@@ -16,9 +16,6 @@ use std::collections::HashMap;
 const PAUSE: base::DurNs = base::DurNs::from_ms(200);
 /// Maximum number of updates of one poll.
 const UPDATES_MAX: usize = 1_000;
-
-/// Interval between requests for monitors that have ended.
-const AGAIN_EVERY: base::DurNs = base::DurNs::from_secs(10);
 
 /// Like the archive of Channel Access variables: the events of the archive deadband, and of alarms.
 fn request() -> Request {
@@ -34,9 +31,6 @@ pub(crate) struct PvAccess {
 struct Open {
     session: Session,
     channels: HashMap<OpId, Channel>,
-    /// Channels whose monitors their server has ended or refused, and the time at which they are requested again.
-    ended: Vec<Channel>,
-    again: MonoNs,
 }
 
 struct Channel {
@@ -61,7 +55,6 @@ impl Origin for PvAccess {
             Some(open) => open,
             none => none.insert(Open::new(&self.names, found).map_err(|error| error.to_string())?),
         };
-        open.request_again();
         let mut event = open.session.step(Session::now() + PAUSE).map_err(|error| error.to_string())?;
         while let Some(now) = event {
             open.event(now, found);
@@ -79,25 +72,13 @@ impl Open {
         for name in names {
             let id = session.client.channel(Session::now(), name);
             let op = session.client.start(id, Action::Monitor, &request());
+            session.client.renew(op);
             channels.insert(
                 op,
                 Channel { name: name.clone(), id, parts: None, about: About::default(), is_refused: false },
             );
         }
-        Ok(Self { session, channels, ended: Vec::new(), again: Session::now() })
-    }
-
-    /// Requests monitors again that have ended.
-    fn request_again(&mut self) {
-        if Session::now() < self.again {
-            return;
-        }
-        self.again = Session::now() + AGAIN_EVERY;
-        for mut channel in self.ended.drain(..) {
-            channel.parts = None;
-            let op = self.session.client.start(channel.id, Action::Monitor, &request());
-            self.channels.insert(op, channel);
-        }
+        Ok(Self { session, channels })
     }
 
     fn event(&mut self, event: Event, found: &mut Vec<Item>) {
@@ -122,7 +103,8 @@ impl Open {
                 found.push(Item::Told(format!("{name}: its server refused the channel: {}", status.message)));
             }
             Event::Failed(op, status) => {
-                let Some(mut channel) = self.channels.remove(&op) else { return };
+                let Some(channel) = self.channels.get_mut(&op) else { return };
+                channel.parts = None;
                 if !std::mem::replace(&mut channel.is_refused, true) {
                     found.push(Item::Gap { prefix: channel.name.clone(), cause: Cause::Refused, lost: 0 });
                     let (name, why) = (&channel.name, &status.message);
@@ -130,12 +112,11 @@ impl Open {
                         "{name}: its server sends no value: {why}; check the server's access rules"
                     )));
                 }
-                self.ended.push(channel);
             }
             Event::Done(op) => {
-                if let Some(channel) = self.channels.remove(&op) {
+                if let Some(channel) = self.channels.get_mut(&op) {
+                    channel.parts = None;
                     found.push(Item::Gap { prefix: channel.name.clone(), cause: Cause::Disconnected, lost: 0 });
-                    self.ended.push(channel);
                 }
             }
             Event::Message(..)
