@@ -100,39 +100,7 @@ fn of_words(ty: &Type, words: &[String]) -> Result<Value, String> {
 }
 
 fn scalar(kind: Kind, text: &str) -> Result<Value, String> {
-    let word = text.trim();
-    let wrong = || format!("\"{text}\" is no value of the type {}", kind.name());
-    let whole = || {
-        let (sign, digits) = word.strip_prefix('-').map_or((1, word), |digits| (-1, digits));
-        let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-            Some(hex) => i128::from_str_radix(hex, 16),
-            None => digits.parse(),
-        };
-        number.map(|number| sign * number).map_err(|_| wrong())
-    };
-    macro_rules! number {
-        ($variant:ident $ty:ty) => {
-            <$ty>::try_from(whole()?).map(Value::$variant).map_err(|_| wrong())
-        };
-    }
-    match kind {
-        Kind::Bool => match word.to_ascii_lowercase().as_str() {
-            "true" | "1" => Ok(Value::Bool(true)),
-            "false" | "0" => Ok(Value::Bool(false)),
-            _ => Err(wrong()),
-        },
-        Kind::I8 => number!(I8 i8),
-        Kind::I16 => number!(I16 i16),
-        Kind::I32 => number!(I32 i32),
-        Kind::I64 => number!(I64 i64),
-        Kind::U8 => number!(U8 u8),
-        Kind::U16 => number!(U16 u16),
-        Kind::U32 => number!(U32 u32),
-        Kind::U64 => number!(U64 u64),
-        Kind::F32 => word.parse().map(Value::F32).map_err(|_| wrong()),
-        Kind::F64 => word.parse().map(Value::F64).map_err(|_| wrong()),
-        Kind::Text => Ok(Value::Text(text.to_owned())),
-    }
+    kind.parse(text).ok_or_else(|| format!("\"{text}\" is no value of the type {}", kind.name()))
 }
 
 fn elements(kind: Kind, words: &[String]) -> Result<Value, String> {

@@ -213,6 +213,34 @@ fn a_text_that_is_not_utf_8_is_read_as_latin_1() {
     assert_eq!(Reader::new(b"\x03m\xb2s", Order::Little).text().unwrap(), "m\u{b2}s");
 }
 
+#[test]
+fn a_text_is_a_value_if_it_has_the_form_and_is_in_the_range_of_the_kind() {
+    for (kind, text, value) in [
+        (Kind::Bool, "TRUE", Value::Bool(true)),
+        (Kind::Bool, "0", Value::Bool(false)),
+        (Kind::I8, " -0x80 ", Value::I8(-128)),
+        (Kind::I64, "-9223372036854775808", Value::I64(i64::MIN)),
+        (Kind::U64, "18446744073709551615", Value::U64(u64::MAX)),
+        (Kind::F32, "0.1", Value::F32(0.1)),
+        (Kind::F64, "-inf", Value::F64(f64::NEG_INFINITY)),
+        (Kind::Text, " 1 ", Value::Text(" 1 ".into())),
+    ] {
+        assert_eq!(kind.parse(text), Some(value));
+    }
+    for (kind, text) in [
+        (Kind::Bool, "2"),
+        (Kind::I8, "128"),
+        (Kind::U16, "-1"),
+        (Kind::I32, "1.5"),
+        (Kind::I32, "--1"),
+        (Kind::U64, "18446744073709551616"),
+        (Kind::F64, "1 mm"),
+        (Kind::F64, ""),
+    ] {
+        assert_eq!(kind.parse(text), None, "{text}");
+    }
+}
+
 fn kinds() -> impl Strategy<Value = Kind> {
     proptest::sample::select(Kind::ALL.to_vec())
 }

@@ -1,6 +1,6 @@
 //! Descriptions of types.
 
-use super::{DEPTH_MAX, Fault, NODES_MAX};
+use super::{DEPTH_MAX, Fault, NODES_MAX, Value};
 use std::sync::Arc;
 
 /// The type of a scalar or of the elements of an array.
@@ -61,6 +61,42 @@ impl Kind {
     #[must_use]
     pub fn of_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The value that a text means; `None` if it is out of range or has another form. Integers may be hexadecimal, booleans are
+    /// words or 0 and 1.
+    #[must_use]
+    pub fn parse(self, text: &str) -> Option<Value> {
+        let word = text.trim();
+        let whole = || {
+            let (sign, digits) = word.strip_prefix('-').map_or((1, word), |digits| (-1, digits));
+            let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+            let number: Option<u64> = hex.map_or_else(|| digits.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok());
+            Some(sign * i128::from(number?))
+        };
+        macro_rules! number {
+            ($variant:ident $ty:ty) => {
+                <$ty>::try_from(whole()?).map(Value::$variant).ok()
+            };
+        }
+        match self {
+            Self::Bool => match word.to_ascii_lowercase().as_str() {
+                "true" | "1" => Some(Value::Bool(true)),
+                "false" | "0" => Some(Value::Bool(false)),
+                _ => None,
+            },
+            Self::I8 => number!(I8 i8),
+            Self::I16 => number!(I16 i16),
+            Self::I32 => number!(I32 i32),
+            Self::I64 => number!(I64 i64),
+            Self::U8 => number!(U8 u8),
+            Self::U16 => number!(U16 u16),
+            Self::U32 => number!(U32 u32),
+            Self::U64 => number!(U64 u64),
+            Self::F32 => word.parse().map(Value::F32).ok(),
+            Self::F64 => word.parse().map(Value::F64).ok(),
+            Self::Text => Some(Value::Text(text.to_owned())),
+        }
     }
 
     /// Minimum number of bytes of an element.
