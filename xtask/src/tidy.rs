@@ -160,7 +160,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rt", &["frame", "proc", "ring", "sys"]),
     ("scope", &["rt"]),
     ("segment", &[]),
-    ("settings", &["ca", "canet", "db", "sys", "table"]),
+    ("settings", &["ca", "canet", "db", "pva", "pvanet", "sys", "table"]),
     ("store", &["segment", "sys"]),
     ("trace", &[]),
     // No crate with armed threads may depend on `web`: `rt`, `iocd`, `em`, `broker`, `capi` have no arrow to it.

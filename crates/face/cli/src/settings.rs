@@ -18,6 +18,7 @@ const VALUE_MAX: usize = 60;
 #[derive(clap::Args)]
 #[command(after_help = "\
 A set is a file NAME.req in the folder with one channel per line, as for EPICS autosave.
+A line pva://NAME is a channel of PVAccess.
 
 Examples:
   tahti settings save settings rf --note 'before the shift'

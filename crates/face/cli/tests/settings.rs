@@ -95,6 +95,56 @@ fn fields_of_all_types_are_saved_compared_and_restored() {
 }
 
 #[test]
+fn channels_of_both_protocols_are_saved_compared_and_restored_together() {
+    let site = Site::new();
+    site.folder.write(
+        "both.req",
+        "S:AMP\npva://S:COUNT\npva://S:MODE\npva://S:TEXT\npva://S:CURVE\npva://S:LIMITED\npva://S:NAME\n",
+    );
+    let long = "a text that is longer than the forty bytes of a string";
+    site.put(&["-S", "S:TEXT.VAL$", long]);
+    site.put(&["-a", "S:CURVE", "3", "0.1", "-2e-7", "1e300"]);
+    let (status, said) = site.settings("save", &["both"]);
+    assert!(status == 0 && said.contains("7 of 7 channels"), "{said}");
+    let (status, said) = site.settings("compare", &["both"]);
+    assert!(status == 0 && said.contains("7 of 7 channels equal"), "{said}");
+
+    site.put(&["S:AMP", "0.2"]);
+    site.put(&["S:COUNT", "8"]);
+    site.put(&["S:MODE", "2"]);
+    site.put(&["-S", "S:TEXT.VAL$", "short"]);
+    site.put(&["-a", "S:CURVE", "2", "0.1", "0"]);
+    let (status, said) = site.settings("compare", &["both"]);
+    assert!(status == 1 && said.contains("2 of 7 channels equal"), "{said}");
+    let shown = ["pva://S:COUNT", "1 (Beam on)", "now 2 (2)", "[0.1, -2e-7, 1e300]", "now [0.1, 0]", "now short"];
+    assert!(shown.iter().all(|part| said.contains(part)), "{said}");
+    let (status, said) = site.settings("restore", &["both"]);
+    assert!(status == 0 && said.contains("5 written, 2 equal before, 0 not restored"), "{said}");
+    assert_eq!((site.get(&["S:MODE"]), site.get(&["S:COUNT"])), ("Beam on".to_owned(), "-7".to_owned()));
+    assert_eq!(site.get(&["-S", "S:TEXT.VAL$"]), long);
+    assert_eq!(site.get(&["S:CURVE"]).split_whitespace().next(), Some("8"), "all elements are read");
+}
+
+#[test]
+fn a_write_that_a_pvaccess_server_refuses_and_a_missing_channel_are_reported() {
+    let site = Site::new();
+    site.folder.write("refused.req", "pva://S:AMP\npva://S:FIXED\n");
+    assert_eq!(site.settings("save", &["refused"]).0, 0);
+    site.put(&["S:AMP", "7"]);
+    let file = std::fs::read_dir(site.folder.0.join("refused")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&file).unwrap().replace("S:FIXED 5", "S:FIXED 6");
+    std::fs::write(&file, text).unwrap();
+    let (status, said) = site.settings("restore", &["refused"]);
+    assert!(status == 1 && said.contains("1 written, 0 equal before, 1 not restored"), "{said}");
+    assert!(said.contains("not written: its server answers no write access"), "{said}");
+    assert_eq!(site.get(&["S:AMP"]), "0.1");
+    site.folder.write("missing.req", "pva://S:AMP\npva://S:GONE\n");
+    let folder = site.folder.0.to_str().unwrap();
+    let said = harness::process::text(&site.tool(&["settings", "save", folder, "missing", "--within", "1s"]));
+    assert!(said.contains("pva://S:GONE: no server has it") && said.contains("1 of 2 channels"), "{said}");
+}
+
+#[test]
 fn files_of_autosave_restore_states_by_number_and_saved_files_by_unique_name() {
     let site = Site::new();
     let label = |index: &str, name: &str| site.put(&[&format!("S:MODE.{index}"), name]);

@@ -28,3 +28,6 @@ pub mod request;
 pub mod search;
 pub mod server;
 pub mod wire;
+
+/// The start of the name of a channel, where names without it are of Channel Access.
+pub const SCHEME: &str = "pva://";

@@ -2,6 +2,7 @@
 
 use crate::channels::{ChannelValue, Unavailable};
 use crate::file::Saved;
+use crate::value::number;
 use db::SavedValue;
 use std::str::FromStr;
 
@@ -38,12 +39,14 @@ impl Tolerance {
         if saved == now {
             return true;
         }
-        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.trim().parse::<f64>().ok();
-        match (number(saved), number(now)) {
+        let limit = |saved: f64| self.absolute.max(self.relative * saved.abs());
+        // 64-bit integers have more digits than a floating-point number.
+        if let (Some(saved), Some(now)) = (number::<i128>(saved), number::<i128>(now)) {
+            return saved.saturating_sub(now).unsigned_abs() as f64 <= limit(saved as f64);
+        }
+        match (number::<f64>(saved), number::<f64>(now)) {
             (Some(saved), Some(now)) => {
-                saved == now
-                    || (saved.is_nan() && now.is_nan())
-                    || (saved - now).abs() <= self.absolute.max(self.relative * saved.abs())
+                saved == now || (saved.is_nan() && now.is_nan()) || (saved - now).abs() <= limit(saved)
             }
             _ => false,
         }
@@ -148,6 +151,9 @@ mod tests {
             ("Off", "On", "100%", false),
             ("", "", "0", true),
             ("", "0", "0", false),
+            ("9007199254740993", "9007199254740992", "0", false),
+            ("9007199254740993", "9007199254740992", "1", true),
+            ("18446744073709551615", "18446744073709551614", "1%", true),
         ] {
             assert_eq!(is_equal(saved, now, tolerance), expected, "{saved} {now} {tolerance}");
         }

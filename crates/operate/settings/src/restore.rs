@@ -72,7 +72,7 @@ pub enum Blocked {
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// Waiting for servers failed. It is unknown which channels were written.
-    #[error("Channel Access: {0}")]
+    #[error("cannot wait for the servers: {0}")]
     Io(#[from] io::Error),
     /// These channels cannot be written, so none was.
     #[error("{} cannot be written: {}; nothing was", .0.len(), .0.first().map_or_else(String::new, |(name, why)| format!("{name}: {why}")))]
@@ -83,7 +83,7 @@ pub enum RestoreError {
 /// without a saved value are not changed.
 ///
 /// If a channel cannot be written, nothing is written; with `partial` the others are written. Blocks. If n channels are written,
-/// it takes at most n + 4 times the time limit of `channels`.
+/// it takes at most n + 4 times the time limit of `channels`, n + 8 times with both protocols.
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -101,7 +101,7 @@ pub fn restore(
             Err(why) => Outcome::LeftOut(Blocked::Unavailable(why.clone())),
             Ok(found) if are_equal(one, found, tolerance) => Outcome::Equal,
             Ok(found) if !found.may_write => Outcome::LeftOut(Blocked::NoAccess),
-            Ok(found) => match channels.check(at, (value, &one.states), found) {
+            Ok(found) => match found.check((value, &one.states)) {
                 Err(why) => Outcome::LeftOut(Blocked::BadValue(why)),
                 Ok(()) => Outcome::Written(found.named()),
             },

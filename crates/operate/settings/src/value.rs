@@ -3,6 +3,8 @@
 use base::{Array, Scalar, Str40, Value};
 use ca::Basic;
 use db::SavedValue;
+use pva::codec::Kind;
+use std::str::FromStr;
 
 /// Maximum length of a string in Channel Access, without the terminating zero.
 const STRING_MAX: usize = 39;
@@ -117,19 +119,55 @@ pub(crate) fn of_saved(
     }
 }
 
-/// The values that a channel takes, for messages.
-pub(crate) fn expected(native: Basic, labels: &[String]) -> String {
-    match native {
-        Basic::Enum => {
-            let states = labels.iter().enumerate().map(|(at, label)| format!("{at} ({})", tame(label)));
-            format!("one of its states: {}", states.collect::<Vec<_>>().join(", "))
-        }
-        Basic::String => "a text".to_owned(),
-        Basic::Short => "a number from -32768 to 32767".to_owned(),
-        Basic::Long => "a number from -2147483648 to 2147483647".to_owned(),
-        Basic::Char => "a number from -128 to 255".to_owned(),
-        Basic::Float | Basic::Double => "a number".to_owned(),
+/// The type of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Native {
+    /// A type of Channel Access. `is_text`: characters are requested as a text.
+    Ca { ty: Basic, is_text: bool },
+    /// One value or an array of PVAccess.
+    Pva { kind: Kind, is_array: bool },
+    /// A number with names of states of PVAccess.
+    PvaState,
+}
+
+impl Native {
+    pub(crate) const NUMBER: Self = Self::Ca { ty: Basic::Double, is_text: false };
+
+    pub(crate) fn is_state(self) -> bool {
+        matches!(self, Self::Ca { ty: Basic::Enum, .. } | Self::PvaState)
     }
+
+    /// The values that a channel takes, for messages.
+    pub(crate) fn expected(self, labels: &[String]) -> String {
+        fn range<T: std::fmt::Display>(least: T, most: T) -> String {
+            format!("a number from {least} to {most}")
+        }
+        match self {
+            Self::Ca { ty: Basic::Enum, .. } | Self::PvaState => {
+                let states = labels.iter().enumerate().map(|(at, label)| format!("{at} ({})", tame(label)));
+                format!("one of its states: {}", states.collect::<Vec<_>>().join(", "))
+            }
+            Self::Ca { ty: Basic::String, .. } | Self::Pva { kind: Kind::Text, .. } => "a text".to_owned(),
+            Self::Ca { ty: Basic::Char, .. } => range(i16::from(i8::MIN), i16::from(u8::MAX)),
+            Self::Ca { ty: Basic::Float | Basic::Double, .. } | Self::Pva { kind: Kind::F32 | Kind::F64, .. } => {
+                "a number".to_owned()
+            }
+            Self::Pva { kind: Kind::Bool, .. } => range(0, 1),
+            Self::Pva { kind: Kind::I8, .. } => range(i8::MIN, i8::MAX),
+            Self::Pva { kind: Kind::U8, .. } => range(u8::MIN, u8::MAX),
+            Self::Ca { ty: Basic::Short, .. } | Self::Pva { kind: Kind::I16, .. } => range(i16::MIN, i16::MAX),
+            Self::Pva { kind: Kind::U16, .. } => range(u16::MIN, u16::MAX),
+            Self::Ca { ty: Basic::Long, .. } | Self::Pva { kind: Kind::I32, .. } => range(i32::MIN, i32::MAX),
+            Self::Pva { kind: Kind::U32, .. } => range(u32::MIN, u32::MAX),
+            Self::Pva { kind: Kind::I64, .. } => range(i64::MIN, i64::MAX),
+            Self::Pva { kind: Kind::U64, .. } => range(u64::MIN, u64::MAX),
+        }
+    }
+}
+
+/// A saved text as a number.
+pub(crate) fn number<T: FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
 fn array(native: Basic, scalars: &[Scalar]) -> Array {
@@ -212,8 +250,14 @@ mod tests {
 
     #[test]
     fn a_message_names_the_values_that_a_channel_takes() {
-        assert_eq!(expected(Basic::Enum, &labels()), "one of its states: 0 (Off), 1 (On), 2 ()");
-        assert_eq!(expected(Basic::Short, &[]), "a number from -32768 to 32767");
+        let ca = |ty| Native::Ca { ty, is_text: false };
+        for native in [ca(Basic::Enum), Native::PvaState] {
+            assert_eq!(native.expected(&labels()), "one of its states: 0 (Off), 1 (On), 2 ()");
+        }
+        for native in [ca(Basic::Short), Native::Pva { kind: Kind::I16, is_array: true }] {
+            assert_eq!(native.expected(&[]), "a number from -32768 to 32767");
+        }
+        assert_eq!(ca(Basic::Char).expected(&[]), "a number from -128 to 255");
     }
 
     proptest! {
