@@ -13,6 +13,7 @@ impl Action {
         match self {
             Self::Get => command::GET,
             Self::Put => command::PUT,
+            Self::PutGet => command::PUT_GET,
             Self::Monitor => command::MONITOR,
             Self::Describe => command::GET_FIELD,
             Self::Rpc => command::RPC,
@@ -177,7 +178,7 @@ impl Client {
                 }
                 Ok(())
             }
-            command::GET | command::PUT | command::MONITOR | command::RPC => {
+            command::GET | command::PUT | command::PUT_GET | command::MONITOR | command::RPC => {
                 self.answer(now, id, header.command, &mut reader)
             }
             _ => Ok(()),
@@ -289,7 +290,9 @@ impl Client {
         if is_init {
             // Also types for operations that have ended: later messages refer to them.
             let ty = if command == command::RPC { Type::Any } else { reader.ty(&mut circuit.received)? };
+            let returned = if command == command::PUT_GET { Some(reader.ty(&mut circuit.received)?) } else { None };
             if let Some(op) = op {
+                op.returned = returned;
                 op.keep_value();
                 op.unpolled = 0;
                 op.value = Value::zero(&ty);
@@ -311,6 +314,14 @@ impl Client {
         let is_last = is_update && sub & sub::DESTROY != 0;
         if is_last && reader.rest().is_empty() {
             self.finish(now, key, Event::Done(OpId(key)));
+            return Ok(());
+        }
+        if command == command::PUT_GET && sub & sub::GET_PUT == 0 {
+            let ty = op.returned.clone().unwrap_or(Type::Any);
+            let (changed, mut value) = (reader.mask()?, Value::zero(&ty));
+            reader.fields_of(&ty, &changed, &mut value, &mut circuit.received)?;
+            self.ops.remove(&key);
+            self.events.push_back(Event::Returned(OpId(key), ty, value));
             return Ok(());
         }
         if command == command::PUT && sub & sub::GET == 0 {
@@ -336,7 +347,7 @@ impl Client {
         match op.action {
             Action::Get => circuit.operate(command::GET, sid, ioid, 0, |_| {}),
             Action::Monitor => circuit.operate(command::MONITOR, sid, ioid, sub::START_STOP | sub::GET, |_| {}),
-            Action::Put => self.events.push_back(Event::Ready(OpId(key))),
+            Action::Put | Action::PutGet => self.events.push_back(Event::Ready(OpId(key))),
             Action::Rpc => {
                 let Some((ty, value)) = &op.argument else { return };
                 circuit.operate(command::RPC, sid, ioid, sub::DESTROY, |out| {
@@ -361,9 +372,13 @@ impl Client {
 
     /// Reads the present value of a put that is [`Event::Ready`].
     pub fn read(&mut self, id: OpId) {
-        if let Some((Op { action: Action::Put, .. }, circuit, sid)) = self.place(id.0) {
-            circuit.operate(command::PUT, sid, id.0, sub::GET, |_| {});
-        }
+        let Some((op, circuit, sid)) = self.place(id.0) else { return };
+        let sub = match op.action {
+            Action::Put => sub::GET,
+            Action::PutGet => sub::GET_PUT,
+            _ => return,
+        };
+        circuit.operate(op.action.command(), sid, id.0, sub, |_| {});
     }
 
     /// Writes the fields in `mask` of a put that is [`Event::Ready`], and ends it. `value` is of the type of the operation.
@@ -371,7 +386,7 @@ impl Client {
         self.execute_put(id, mask, value, sub::DESTROY);
     }
 
-    /// Like [`write`](Self::write), but the put remains for further writes, and is [`Event::Ready`] again after each loss of
+    /// Like [`write`](Self::write), but the put, which is no put-get, remains for further writes, and is [`Event::Ready`] again after each loss of
     /// the connection. [`Event::Written`] follows. The caller waits for it before the next write: some servers ignore a
     /// second one.
     pub fn write_again(&mut self, id: OpId, mask: &Mask, value: &Value) {
@@ -380,9 +395,12 @@ impl Client {
 
     fn execute_put(&mut self, id: OpId, mask: &Mask, value: &Value, sub: u8) {
         let Some((op, circuit, sid)) = self.place(id.0) else { return };
-        let (Action::Put, Some(ty)) = (op.action, &op.ty) else { return };
+        let Some(ty) = &op.ty else { return };
+        if op.action != Action::Put && (op.action != Action::PutGet || sub == 0) {
+            return;
+        }
         (op.writes, op.stays) = (true, sub == 0);
-        circuit.operate(command::PUT, sid, id.0, sub, |out| {
+        circuit.operate(op.action.command(), sid, id.0, sub, |out| {
             out.mask(mask);
             out.fields_of(ty, mask, value);
         });

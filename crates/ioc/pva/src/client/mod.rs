@@ -59,6 +59,8 @@ pub enum Action {
     Get,
     /// Writes. The caller reads the present value with [`Client::read`] if it needs it, then calls [`Client::write`].
     Put,
+    /// Writes like [`Put`](Self::Put), and reads the value after the write: [`Event::Returned`].
+    PutGet,
     /// Receives updates.
     Monitor,
     /// Describes the type.
@@ -89,7 +91,7 @@ pub enum Event {
     },
     /// The type of a channel, as requested by [`Action::Describe`].
     Described(OpId, Type),
-    /// A function returned a value, with its type.
+    /// A function returned a value, or a put-get read one, with its type.
     Returned(OpId, Type, Value),
     /// A write is complete, or a monitor has ended at the server. The operation has ended, except a monitor with
     /// [`Client::renew`].
@@ -145,6 +147,8 @@ struct Op {
     received: u32,
     /// The argument of a call.
     argument: Option<(Type, Value)>,
+    /// The type of the value that a put-get reads after its write.
+    returned: Option<Type>,
     ty: Option<Type>,
     value: Value,
     /// Number of updates whose event the caller has not taken yet.
@@ -301,6 +305,7 @@ impl Client {
             window,
             received: 0,
             argument,
+            returned: None,
             ty: None,
             value: Value::Any(None),
             unpolled: 0,

@@ -259,6 +259,45 @@ fn a_put_reads_before_it_writes() {
 }
 
 #[test]
+fn a_put_get_returns_the_value_after_the_write() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    let put = pair.start(id, Action::PutGet, "record[block=true]");
+    assert_eq!(pair.take(), [Event::Connected(id), Event::Ready(put)]);
+    pair.client.read(put);
+    pair.settle();
+    assert!(matches!(pair.take()[..], [Event::Value { op, .. }] if op == put));
+    assert_eq!(pair.number(put), Some(1.5), "the value before the write");
+    pair.write_again(put, 3.5);
+    assert_eq!(pair.take(), [], "it ends with its write");
+    let mut value = pair.client.value(put).cloned().unwrap();
+    if let Value::Struct(parts) = &mut value {
+        parts[0] = Value::F64(4.5);
+    }
+    pair.client.write(put, &Mask::of([1]), &value);
+    pair.settle();
+    let events = pair.take();
+    let [Event::Returned(op, Type::Struct(fields), value)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((*op, value.field(fields, "value").unwrap().0), (put, &Value::F64(4.5)));
+    assert_eq!((&pair.number.value, pair.server.size()), (&Some(base::Value::from(4.5)), (1, 1, 0)));
+
+    pair.number.refuses = true;
+    pair.server.refresh_access(&mut pair.number);
+    for is_lost in [false, true] {
+        let put = pair.start(id, Action::PutGet, "");
+        pair.take();
+        pair.client.write(put, &Mask::of([1]), value);
+        if is_lost {
+            pair.cut();
+        }
+        pair.settle();
+        let why = if is_lost { "disconnected" } else { "no write access" };
+        let failed = |event: &Event| matches!(event, Event::Failed(op, status) if *op == put && status.message == why);
+        assert!(pair.take().iter().any(failed), "{why}");
+    }
+}
+
+#[test]
 fn a_put_stays_open_for_further_writes_and_after_a_loss_of_the_connection() {
     let mut pair = Pair::new();
     let id = pair.channel();
@@ -531,7 +570,7 @@ proptest::proptest! {
     ) {
         let mut pair = Pair::new();
         let id = pair.channel();
-        for action in [Action::Get, Action::Put, Action::Monitor, Action::Describe] {
+        for action in [Action::Get, Action::Put, Action::PutGet, Action::Monitor, Action::Describe] {
             pair.start(id, action, "");
         }
         let Some((circuit, _)) = pair.line else { return Ok(()) };
