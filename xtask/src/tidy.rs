@@ -61,6 +61,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "host",
             "keep",
             "msg",
+            "pva",
+            "pvanet",
             "recorder",
             "retrieval",
             "ring",

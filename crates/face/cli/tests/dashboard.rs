@@ -1,5 +1,7 @@
 //! The dashboard of a plant, as seen by browser connections: access, updates, and the actions open to operators.
 
+use harness::epics::pvaccess;
+use harness::ioc::Ioc;
 use harness::page::{Socket, http, token};
 use harness::plant::{Bench, sh};
 use harness::port::free_port;
@@ -141,6 +143,65 @@ fn viewers_read_and_watch_messages_and_only_operators_send_writes() {
     assert!(log.contains("set/sr_rf_acc/9MV: failed: RANGE") && log.contains("audit: viewer"), "{log}");
     // Without a name, the command finds the message server of the only plant that is up.
     assert!(bench.ok(&["msg", "list", "sr_rf_*"]).contains("sr_rf_acc"));
+}
+
+const RECORDS: &str = r#"
+record(ao, "X:SET") { field(VAL, "2") field(EGU, "A") field(PINI, "YES") }
+record(mbbo, "X:MODE") { field(ZRST, "off") field(ONST, "standby") field(VAL, "1") field(PINI, "YES") }
+record(lso, "X:TEXT") { field(SIZV, "100") }
+record(waveform, "X:CURVE") { field(FTVL, "DOUBLE") field(NELM, "4") }
+"#;
+
+#[test]
+fn signals_of_pvaccess_are_watched_described_and_set() {
+    let port = free_port();
+    let ioc = Ioc::start(&[("a.db", RECORDS)], &["-d", "a.db"]);
+    let bench = plant("dash-pva", port, "write = true");
+    let up = bench
+        .tahti(&["up", ".", "--detach"])
+        .envs(pvaccess(ioc.port))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let up = finish(up.unwrap());
+    assert!(up.status.success(), "{}", text(&up));
+    let mut socket = Socket::open(port, &token(&bench.ok(&["dash", "url", "--operator"])));
+    let texts = [
+        ("pva://X:SET", "3.5", "3.5"),
+        ("pva://X:MODE", "off", "0"),
+        ("pva://X:TEXT", "a text that is longer than the forty bytes of a string", "a text that is"),
+        ("pva://X:CURVE", "[1, 2.5]", "[1,2.5]"),
+    ];
+    for (id, (name, value, shown)) in (1..).zip(texts) {
+        socket.say(&format!(r#"{{"id":{id},"do":"put","name":"{name}","value":"{value}"}}"#));
+        assert_eq!(socket.answer(id)["ok"], serde_json::json!({}), "{name}");
+        let get = ioc.run(true, "pvget", &["-r", "field(value)", &name[6..]]);
+        assert!(get.contains(shown), "{get}");
+    }
+    socket.say(r#"{"id":10,"do":"describe","name":"pva://X:MODE"}"#);
+    let about = socket.answer(10)["ok"].clone();
+    assert_eq!((&about["type"], &about["states"]), (&"enum".into(), &serde_json::json!(["off", "standby"])), "{about}");
+    for (id, name, value, why) in [
+        (11, "pva://X:MODE", "on", "is no state, expected one of off, standby"),
+        (12, "pva://X:SET", "fast", "is no value of the type double"),
+        (13, "pva://X:CURVE", "[1, 2, 3, 4, 5]", "the field holds 4"),
+    ] {
+        socket.say(&format!(r#"{{"id":{id},"do":"put","name":"{name}","value":"{value}"}}"#));
+        let refused = socket.answer(id)["error"].as_str().unwrap().to_owned();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let signal = |socket: &mut Socket, stream: u32, key: &str, expected: &str| {
+        socket.until(|message| {
+            let data = &message["data"];
+            (message["topic"] == "signal" && data["stream"] == stream && data[key] == expected).then_some(())
+        });
+    };
+    socket.say(r#"{"do":"subscribe","stream":1,"name":"pva://X:CURVE"}"#);
+    signal(&mut socket, 1, "text", "[1, 2.5]");
+    socket.say(r#"{"do":"subscribe","stream":2,"name":"pva://X:SET"}"#);
+    signal(&mut socket, 2, "units", "A");
+    assert_eq!(ioc.exit(), Some(0));
+    signal(&mut socket, 2, "state", "disconnected");
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Client {
     }
 
     fn put(&self, id: Option<u32>, name: String, value: String) -> Result<(), String> {
-        if value.len() > 39 {
+        if value.len() > 39 && !name.starts_with(pva::SCHEME) {
             return Err(format!("the value has {} bytes; expected at most 39, as Channel Access has it", value.len()));
         }
         let (done, who, what) = (self.done(id), self.who.clone(), format!("set {name} to {value:?}"));

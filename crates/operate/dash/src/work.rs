@@ -199,6 +199,8 @@ const NO_ARCHIVE: &str =
     "this dashboard has no archive; [archive] of the plant makes one, or `archive` of [dashboard] names its folder";
 
 fn history(folder: Option<&Path>, name: &str, span: Span, points: u16) -> Outcome {
+    // The archive has names without protocol.
+    let name = name.strip_prefix(pva::SCHEME).unwrap_or(name);
     let archive = open(folder.ok_or(NO_ARCHIVE)?, name)?;
     let bins = archive.bins(name, Bins::count(span.from, span.to, points.clamp(1, 4000).into()));
     let bins = bins.map_err(|error| error.to_string())?;
