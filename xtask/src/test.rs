@@ -113,7 +113,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "whole",
-        what: "the longest tests of whole processes and teams",
+        what: "the longest tests of whole processes and teams, and of damaged archives",
         tests: || vec!["ao", "init", "madoca", "plant", "team", "verdict", "verdict_services", "zmq"],
         needs: &[PROCPS, PYTHON, PKG_CONFIG],
         run: whole,
@@ -330,11 +330,13 @@ fn unit() -> Outcome {
     all([programs, examples])
 }
 
-/// Tests that start a plant, or all programs of a tutorial, and wait for them.
+/// Tests that start a plant, or all programs of a tutorial, and wait for them; and all cases of damage to an archive, of
+/// which the gate tries a part.
 fn whole() -> Outcome {
     // Some tests start examples as programs.
     run(for_tests("build")?.args(["--examples", "--quiet"]))?;
-    Suite::of("whole")?.run(Show::Live)
+    let damage = Suite { programs: vec!["proof".to_owned()], ..Suite::default() }.env("TAHTI_PROOF_CASES", "10000");
+    all([Suite::of("whole")?.run(Show::Live), damage.run(Show::Live)])
 }
 
 /// Uses a separate target folder, because the flag would rebuild everything else each time.
