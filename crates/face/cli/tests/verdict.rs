@@ -71,6 +71,18 @@ fn output_that_cannot_be_logged_fails_the_plant_and_names_the_process() {
 }
 
 #[test]
+fn output_at_the_end_of_a_process_that_cannot_be_logged_fails_the_plant() {
+    let script = "trap 'echo farewell; exit 0' TERM; while :; do sleep 0.1; done";
+    let bench = Bench::new("verdict-farewell", &sh("a", script, ""));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("supervisor", "records", "kept");
+    let log = bench.dir.join("run/p/log/a.log");
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    assert_eq!(bench.down().0, Some(3));
+}
+
+#[test]
 fn a_changed_mode_of_the_run_folder_fails_the_plant_and_its_files_are_still_removed() {
     let bench = Bench::new("verdict-mode", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);

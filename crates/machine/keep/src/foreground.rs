@@ -495,6 +495,7 @@ impl Runner<'_> {
                 used,
                 left_behind: 0,
                 last_line: None,
+                log_bytes_lost: 0,
             });
             self.keep_evidence();
         }

@@ -59,6 +59,7 @@ impl Keeper {
             used,
             left_behind: 0,
             last_line: None,
+            log_bytes_lost: 0,
         };
         let mut until = record.ended;
         if child.asked {
@@ -90,6 +91,7 @@ impl Keeper {
         // Final output of the descendants.
         self.output(LAST_CHUNKS);
         record.last_line = self.child.take().and_then(|child| child.last_line());
+        record.log_bytes_lost = self.log.lost();
         self.keep_record(&record);
         let name = self.spec.launch.name.clone();
         self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));

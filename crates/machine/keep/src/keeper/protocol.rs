@@ -276,6 +276,9 @@ pub struct ExitRecord {
     /// The last line the child wrote to its terminal or to standard error. At most 200 characters, no control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_line: Option<String>,
+    /// Bytes of output that its keeper could not write to the log so far, with those of earlier starts.
+    #[serde(default)]
+    pub log_bytes_lost: u64,
 }
 
 /// Exit status or signal.
@@ -415,6 +418,7 @@ mod tests {
             used: Used::default(),
             left_behind: 0,
             last_line: Some("no such file".to_owned()),
+            log_bytes_lost: 0,
         }));
         assert_eq!(parse::<Reply>(&line(&event)).unwrap(), event);
     }

@@ -218,6 +218,8 @@ impl Engine {
         let one = &mut self.processes[id];
         // The watch ends by itself, after the guard has reported everything.
         one.last_line = used_up.or_else(|| exit.last_line.clone());
+        // Its last output, after the last regular status.
+        one.log_bytes_lost = exit.log_bytes_lost;
         (one.child, one.exit, one.incident.abort_at) = (None, Some(exit.clone()), None);
         self.processes.event(Event::Exited(id, end));
         self.evidence.exit(id, &exit, &self.site, &mut self.processes);
