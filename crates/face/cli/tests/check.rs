@@ -192,7 +192,7 @@ fn mistakes_in_all_files_are_reported_with_their_place() {
         "c.db:2:",
         "st.cmd line 2: ",
         "st.cmd line 6: Command frobnicate not found.",
-        "st.cmd line 8: Command seq not found. programs of the state notation language",
+        "st.cmd line 8: seq: no program prog in .: found neither prog.st nor prog.stt",
         "magnets: ",
         "magnets.toml:1:1",
     ];

@@ -137,9 +137,11 @@ ss one {
 #[test]
 fn a_program_uses_the_records_of_another_ioc() {
     let mut other = Ioc::start(FILES, &["-d", "t.db"]);
-    let port = other.port.to_string();
+    let [port, own] = [other.port, other.port + 2].map(|port| port.to_string());
     let variables = [
         ("EPICS_CA_SERVER_PORT", port.as_str()),
+        // Of two servers on one UDP port, only one receives searches.
+        ("EPICS_CAS_SERVER_PORT", own.as_str()),
         ("EPICS_CA_ADDR_LIST", "127.0.0.1"),
         ("EPICS_CA_AUTO_ADDR_LIST", "NO"),
     ];
@@ -171,7 +173,7 @@ fn a_program_named_before_the_start_runs_after_it_and_errors_are_reported() {
     assert!(bad.contains("bad.st:2: found x, which is not declared") && bad.contains("found state b"), "{bad}");
     assert!(ioc.say("seq none").contains("no program none in .: found neither none.st nor none.stt"));
     assert!(ioc.say("seqStop 7").contains("no program \"7\" is running"));
-    ioc.say("seqStop 1");
+    ioc.command("seqStop 1");
     ioc.hear("the ramp has ended");
 }
 

@@ -1,6 +1,6 @@
 //! Programs of the State Notation Language (SNL), as of EPICS' sequencer: parsed, checked, and interpreted.
 //!
-//! The crate is pure: it opens no file or socket, reads no clock and starts no thread. [`parse`] compiles a program.
+//! The crate is pure: it opens no file or socket, reads no clock and starts no thread. [`parse()`] compiles a program.
 //! [`Machine`] runs an instance of it: [`Event`]s and the time go in, [`Action`]s and the next wake-up come out.
 //!
 //! Invariants: no text, event or program causes a panic; memory, recursion and the work of one step are bounded; every
