@@ -62,7 +62,8 @@ pub struct Account {
     pub safe: u64,
     /// Accepted, but lost because the disk was full or failed.
     pub lost: u64,
-    /// Accepted, but in files whose sync failed: they may or may not be on the disk.
+    /// Accepted, but in files whose sync failed, or that another program took away before the logger ended: they may or may not
+    /// be on the disk.
     pub unsure: u64,
     /// Ignored because they repeated the previous sample.
     pub repeated: u64,

@@ -354,6 +354,7 @@ impl<F: Files> Logger<F> {
         self.gap(None, wall, Cause::Stopped, 0);
         self.retry_at = i64::MIN;
         self.finish(now);
+        self.leave_changed();
         self.account
     }
 

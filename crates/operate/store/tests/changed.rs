@@ -119,5 +119,9 @@ fn if_another_program_exchanges_the_folder_the_logger_continues_in_the_one_at_it
     logger.sync(4_000_000_000);
     assert_eq!((logger.account().lost, logger.account().safe), (2, 20));
     assert_eq!(numbers(&files, "A").last(), Some(&21.0));
+    // If the logger ends while the folder is away, the samples of its last segment are no longer called safe.
+    std::fs::rename(&data, place.join("away")).unwrap();
+    let account = logger.close(6_000_000_000, 22);
+    assert_eq!((account.lost, account.safe, account.unsure), (2, 19, 1));
     std::fs::remove_dir_all(&place).unwrap();
 }

@@ -77,6 +77,14 @@ impl<F: Files> Logger<F> {
         }
     }
 
+    /// Counts the safe samples of an abandoned segment as unsure, because the logger ends before its folder is available again.
+    pub(super) fn leave_changed(&mut self) {
+        let Some((_, contents)) = self.changed.take() else { return };
+        let count = contents.closing.samples.min(self.account.safe);
+        self.account.safe -= count;
+        self.account.unsure += count;
+    }
+
     /// Number of a segment's samples that cannot be read.
     fn lost_in(&self, numbers: Numbers, contents: Contents) -> Result<u64, StoreError> {
         let name = numbers.name();
