@@ -79,7 +79,7 @@ class Clients(unittest.TestCase):
         self.assertTrue(ask("lock/demo_mag").startswith("NO_VERB/lock does not reach over ZeroMQ"))
         # The rule allows put and batch. Apart from that, other hosts may only read, and ZeroMQ clients count as another
         # host.
-        self.assertTrue(ask("call/demo_mag_1/reset").startswith("DENIED/no rule lets user 65534 process "))
+        self.assertTrue(ask("call/demo_mag_1/reset").startswith("DENIED/no rule allows user 65534 process "))
         self.assertIn("demo_mag=demo-magnets", ask("list/*"))
 
     def test_options_and_bodies_are_further_frames(self):

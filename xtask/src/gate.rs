@@ -169,7 +169,7 @@ impl Background {
         let mut command = Command::new("/proc/self/exe");
         command.args(["test", BESIDE]).args(names).stdin(Stdio::null());
         command.stdout(said.try_clone().map_err(wrong)?).stderr(said.try_clone().map_err(wrong)?);
-        println!("\n== {}: beside what follows; what they print comes at their end", names.join(", "));
+        println!("\n== {}: in parallel with the next stages; their output follows at their end", names.join(", "));
         let child = command.spawn().map_err(wrong)?;
         // The other stages compare with C programs that behave differently if they must wait for a CPU.
         if let Err(why) = run(Command::new("renice").args(["-n", "19", "-p"]).arg(child.id().to_string())) {
@@ -185,7 +185,7 @@ impl Background {
         let read = self.said.rewind().and_then(|()| self.said.read_to_string(&mut said));
         println!("{said}");
         if let (Err(error), _) | (_, Err(error)) = (ended.map(drop), read.map(drop)) {
-            println!("the stages beside the others are lost: {error}");
+            println!("the stages run in parallel are lost: {error}");
         }
     }
 }

@@ -217,8 +217,8 @@ mod tests {
     #[test]
     fn a_page_with_a_missing_path_or_an_outdated_file_is_a_finding() {
         let mut findings = Vec::new();
-        paths("a.md", "`crates/nobody/src/x.rs`, `crates/X/src`, `xtask`", &mut findings);
-        assert_eq!(findings, ["a.md: names crates/nobody/src/x.rs, which is not there"]);
+        paths("a.md", "`crates/missing/src/x.rs`, `crates/X/src`, `xtask`", &mut findings);
+        assert_eq!(findings, ["a.md: names crates/missing/src/x.rs, which is not there"]);
         let file = root().join("xtask/src/soak.rs");
         let page = |text: &str| format!("The check, `src/soak.rs`, whole:\n\n```rust\n{text}```\n");
         for (text, wrong) in [("fn main() {}\n", 1), (&*fs::read_to_string(&file).unwrap(), 0)] {
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_line_that_is_in_no_table_and_a_word_that_is_not_unique_are_findings() {
         let page = |line: &str| format!("Its line in `xtask/src/main.rs`, sorted:\n\n```rust\n{line}\n```\n");
-        for (line, wrong) in [("mod pages;", 0), ("mod nobody;", 1), ("mod pages;\nmod run;", 1)] {
+        for (line, wrong) in [("mod pages;", 0), ("mod missing;", 1), ("mod pages;\nmod run;", 1)] {
             let mut findings = Vec::new();
             lines("a.md", &page(line), &mut findings);
             assert_eq!(findings.len(), wrong, "{findings:?}");

@@ -15,7 +15,7 @@ pub(crate) fn all(steps: impl IntoIterator<Item = Outcome>) -> Outcome {
 
 /// The workspace's root directory.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace").to_owned()
 }
 
 /// The command line as a person would type it, for messages.

@@ -161,7 +161,7 @@ pub(crate) const GUESTS: &[Guest] = &[
         // with a freshly booted kernel that has not run the shield's tests. The tick stops only while the kernel trusts its
         // clock. On a busy host it would stop trusting it after minutes.
         name: "isolcpus-model",
-        what: "as isolcpus, freshly booted: quiet sections, and beside the model of the kernel",
+        what: "as isolcpus, freshly booted: quiet sections, and comparison with the model of the kernel",
         boot: "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1 tsc=reliable",
         tests: &[tests("rt", "guest_quiet", ""), tests("cli", "guest_quiet", ""), tests("testkit", "guest_model", "")],
         ..USUAL
@@ -233,7 +233,7 @@ pub(crate) const GUESTS: &[Guest] = &[
     },
     Guest {
         name: "ptp",
-        what: "6.12 PREEMPT_RT beside another guest, whose clock it follows by PTP",
+        what: "6.12 PREEMPT_RT, clock synchronised to a second guest by PTP",
         // As for `devices`: two guests that boot at the same time load the host.
         boot: "no_timer_check",
         cpus: "2",

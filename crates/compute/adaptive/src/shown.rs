@@ -152,7 +152,7 @@ pub fn counted(exports: &str) -> String {
     format!(
         "frames: {} whole, {} without some rows, {} skipped; rows: {} lost, {} late, {} reordered, {} twice; datagrams of others {}, images of another size {}; \
          spots without light {}, unbounded {}; errors not finite {}; commands too late {}, not sent {}; actuators at their bound {}; \
-         stream images not written {}, streams made anew {}",
+         stream images not written {}, streams created again {}",
         count("whole"),
         count("patched"),
         count("given-up"),

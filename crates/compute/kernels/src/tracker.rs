@@ -26,7 +26,7 @@ pub const REACH_MAX: usize = 64;
 /// let spot = |x: f32, y: f32| 1000.0 * (-(x * x + y * y) / 8.0).exp();
 /// let reference: Vec<f32> = (0..256).map(|at| spot((at % 16) as f32 - 7.5, (at / 16) as f32 - 7.5)).collect();
 /// let mut tracker = Tracker::new(16, 4, &reference)?;
-/// // The same spot, 1.3 pixels to the right and 0.6 up, in an image of 32 × 32 pixels whose middle is looked at.
+/// // The same spot, 1.3 pixels to the right and 0.6 up, in an image of 32 × 32 pixels; the tracker reads its middle.
 /// let image: Vec<f32> = (0..1024).map(|at| spot((at % 32) as f32 - 16.8, (at / 32) as f32 - 14.9)).collect();
 /// let Tracked::At(shift) = tracker.measure(Level::best(), &image, 32, (8, 8))? else { panic!() };
 /// assert!((shift.x - 1.3).abs() < 0.03 && (shift.y + 0.6).abs() < 0.03);

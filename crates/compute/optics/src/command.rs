@@ -40,10 +40,10 @@ pub enum CommandError {
     #[error("a datagram of {0} bytes that does not begin with AOC1 and a source of light; expected a command")]
     Foreign(usize),
     /// A command for another mirror, or a truncated one.
-    #[error("a command for {told} actuators in {found} bytes; expected {expected} actuators")]
+    #[error("a command for {claimed} actuators in {found} bytes; expected {expected} actuators")]
     Actuators {
         /// Number of actuators in the header.
-        told: usize,
+        claimed: usize,
         /// Bytes after the header.
         found: usize,
         /// Number of actuators of the mirror.
@@ -80,10 +80,10 @@ impl<'a> Command<'a> {
         if head[..4] != MAGIC {
             return Err(foreign);
         }
-        let told = usize::from(u16::from_le_bytes([head[6], head[7]]));
+        let claimed = usize::from(u16::from_le_bytes([head[6], head[7]]));
         let (values, over) = rest.as_chunks::<4>();
-        if told != actuators || values.len() != actuators || !over.is_empty() {
-            return Err(CommandError::Actuators { told, found: rest.len(), expected: actuators });
+        if claimed != actuators || values.len() != actuators || !over.is_empty() {
+            return Err(CommandError::Actuators { claimed, found: rest.len(), expected: actuators });
         }
         if let Some(wrong) = values.iter().position(|value| !f32::from_le_bytes(*value).is_finite()) {
             return Err(CommandError::NotFinite(wrong));

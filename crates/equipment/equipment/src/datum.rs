@@ -157,7 +157,9 @@ impl fmt::Display for Fault<'_> {
             }
             Self::NoValue { meant, expected } => write!(f, "no such value{}; expected {expected}", Meant(*meant)),
             Self::Unit { expected: "" } => f.write_str("a unit where none belongs; expected a bare number"),
-            Self::Unit { expected } => write!(f, "the unit does not fit; expected {expected}, or what converts to it"),
+            Self::Unit { expected } => {
+                write!(f, "the unit does not fit; expected {expected} or a unit that converts to {expected}")
+            }
             Self::Range { value, low, high, unit } => {
                 write!(f, "{value}{unit} is out of range; expected {low}{unit} to {high}{unit}")
             }

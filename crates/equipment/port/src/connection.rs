@@ -263,7 +263,7 @@ impl Connection {
         if out.is_empty() {
             Ok(())
         } else {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the device accepts no more bytes"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the device accepts no further bytes"))
         }
     }
 

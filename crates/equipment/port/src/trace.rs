@@ -81,7 +81,7 @@ impl Trace {
         self.mask.store(mask, Ordering::Relaxed);
     }
 
-    /// What is traced.
+    /// The traced subjects: a sum of [`ERROR`], [`DEVICE`], [`FILTER`] and [`DRIVER`].
     #[must_use]
     pub fn mask(&self) -> u32 {
         self.mask.load(Ordering::Relaxed)
@@ -92,13 +92,13 @@ impl Trace {
         self.io.store(io, Ordering::Relaxed);
     }
 
-    /// How bytes are printed.
+    /// Format of printed bytes: 1 unchanged, 2 with escapes, 4 hexadecimal; 0 not at all.
     #[must_use]
     pub fn io(&self) -> u32 {
         self.io.load(Ordering::Relaxed)
     }
 
-    /// What begins a line.
+    /// Fields at the start of a line, a sum: 1 time, 2 port, 8 thread.
     #[must_use]
     pub fn info(&self) -> u32 {
         self.info.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ impl Trace {
         self.truncate.load(Ordering::Relaxed)
     }
 
-    /// Sets what begins a line: 1 time, 2 port, 8 thread.
+    /// Sets the fields at the start of a line, a sum: 1 time, 2 port, 8 thread.
     pub fn set_info(&self, info: u32) {
         self.info.store(info, Ordering::Relaxed);
     }
@@ -144,7 +144,7 @@ impl Trace {
     pub fn print(&self, port: &str, message: fmt::Arguments<'_>, bytes: &[u8]) {
         let text = self.text(wall_ns(), port, message, bytes);
         let sink = lock(&self.sink).clone();
-        // If the output has gone, the trace is lost; the port goes on.
+        // If the output has gone, the trace is lost; the port continues.
         let _ = match &mut *lock(&sink) {
             Sink::Stderr => io::stderr().write_all(&text),
             Sink::Stdout => io::stdout().write_all(&text),

@@ -156,7 +156,9 @@ pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
         } else if let Some(pid) = run.supervisor() {
             keep::supervisor::rundir::RunDirError::Unreachable { name: name.to_owned(), pid }.to_string()
         } else if living().iter().any(|living| living == name) {
-            format!("plant {name:?} has lost its supervisor ({error}); its processes go on: `tahti up` continues it")
+            format!(
+                "plant {name:?} has lost its supervisor ({error}); its processes still run: `tahti up` continues it"
+            )
         } else if plants().iter().any(|known| known == name) {
             format!("plant {name:?} is not up")
         } else {

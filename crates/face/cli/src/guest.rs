@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// Folder name for guests outside of a plant. No plant can have this name.
 const ALONE: &str = "_guest";
 
-/// Run virtual machines beside the real-time processes
+/// Run virtual machines next to the real-time processes
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -333,7 +333,8 @@ fn define(args: &DefineArgs) -> Result<(), Failure> {
     let folder = process.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
     let definition = Definition { guest: &guest, folder: &folder, cpus, memory_max: process.bounds.memory_max };
     let defined = if args.whom == "libvirt" { definition.libvirt()? } else { definition.xen() };
-    let in_shield = in_shield.then(|| "vcpu_cpus: other programs do not know the shield; set a CPU list".to_owned());
+    let in_shield =
+        in_shield.then(|| "vcpu_cpus = \"shield\" cannot be expressed for other programs; set a CPU list".to_owned());
     for note in in_shield.iter().chain(&defined.notes) {
         eprintln!("tahti guest: {note}");
     }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Name of the plant [default: the name of the folder]
     #[arg(long)]
     name: Option<String>,
-    /// What the plant contains
+    /// Content of the plant
     #[arg(long, value_enum, default_value_t = Template::Full)]
     template: Template,
 }

@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let home = match shield::home(plan.scans.iter().fold(CpuSet::EMPTY, |cpus, scan| cpus.or(&scan.cpus))) {
         Ok(home) => home.map(|home| Home { cpus: home.cpus, entry: home.entry }),
         Err(error) => {
-            eprintln!("tahti ioc: the active shield is not known, scans do not enter it: {error}");
+            eprintln!("tahti ioc: the active shield is unreadable, so scans do not enter it: {error}");
             None
         }
     };

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 /// Pass messages between this host's server and other hosts'
 ///
-/// What is served on other hosts is asked for as if it were served here. Nothing is opened that is not asked for, and
-/// other hosts may only read unless a rule of the message server allows more.
+/// Clients here send requests to objects of other hosts as if this host served them. The link listens and connects only
+/// as set by the options. Other hosts may only read unless a rule of the message server allows more.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What the others call this host; its own name if left out
+    /// Name of this host for the others [default: its host name]
     #[arg(long)]
     host: Option<HostName>,
     /// Name of the message server
@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
             }
             _ => eprintln!("tahti msg: host {host} serves {}", serves.join(" ")),
         },
-        Event::Asks(host) => eprintln!("tahti msg: host {host} asks"),
+        Event::Asks(host) => eprintln!("tahti msg: host {host} sends requests"),
         Event::Trouble(what) => eprintln!("tahti msg: {what}"),
     })?;
     Ok(())

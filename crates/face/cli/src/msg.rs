@@ -380,7 +380,7 @@ fn send(args: &SendArgs) -> Result<bool, ClientError> {
                     eprintln!("tahti: {line} {code}: {complement}");
                     fine = false;
                 }
-                Err(error) => return Err(ClientError::Message(format!("{line}: what came is no reply: {error}"))),
+                Err(error) => return Err(ClientError::Message(format!("{line}: invalid reply: {error}"))),
             }
         }
         return Ok(fine);

@@ -222,7 +222,7 @@ fn run(
                     Err(why) => {
                         let line = process.last_line.as_ref().map_or(String::new(), |line| format!(": {line}"));
                         let ended = ended.map_or(String::new(), |cause| format!(" ({cause}{line})"));
-                        return Err(format!("{name}: {why}{ended}; `tahti logs {name}` says more").into());
+                        return Err(format!("{name}: {why}{ended}; see `tahti logs {name}`").into());
                     }
                 }
             }

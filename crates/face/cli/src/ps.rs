@@ -248,7 +248,7 @@ fn partition(stands: &Stands) -> Vec<String> {
         let max = match (cpu.max, cpu.period) {
             (Some(max), Some(period)) => {
                 let waited =
-                    format!("had to wait in {} of {} periods, {}", cpu.throttled, cpu.periods, short(cpu.waited));
+                    format!("throttled in {} of {} periods for {}", cpu.throttled, cpu.periods, short(cpu.waited));
                 format!(", {max} of each {period}, {waited}")
             }
             _ => String::new(),
@@ -265,9 +265,9 @@ fn partition(stands: &Stands) -> Vec<String> {
     parts.extend(stands.io.iter().cloned());
     parts.extend(stands.divided.iter().map(|line| format!("cache and memory bandwidth {line}")));
     parts.extend(stands.network.as_ref().map(|network| {
-        let lost = met(network.dropped.into(), "packets lost for lack of room");
+        let lost = met(network.dropped.into(), "packets dropped by the full queue");
         let (device, rate, max) = (&network.device, network.rate, network.max);
-        format!("network {device}: certain of {rate}, at most {max}, sent {:.1} M{lost}", megabytes(network.sent))
+        format!("network {device}: guaranteed {rate}, at most {max}, sent {:.1} M{lost}", megabytes(network.sent))
     }));
     let mut lines = vec![format!("  partition {} ({})", stands.name, stands.processes.join(", "))];
     lines.extend(parts.into_iter().map(|part| format!("  {:<16} {part}", "")));

@@ -82,7 +82,7 @@ fn rows(process: &ProcessStatus) -> Vec<Row> {
     let percent = |worth: Worth| f64::from(worth.0) / 10_000.0;
     if let Some(value) = &process.value {
         let obtained = value.share.map_or(f64::NAN, percent);
-        let row = Row::figure(named("value obtained of the possible"), "%", obtained).good(Good::High);
+        let row = Row::figure(named("value obtained"), "%", obtained).good(Good::High);
         let target = value.least.map(|least| Target::at_least(percent(least)));
         rows.push(target.into_iter().fold(row, Row::target).note(value.to_string()));
     }

@@ -215,7 +215,7 @@ fn compare_run(args: &Compare) -> Result<ExitCode, Failure> {
     let (file, settings) = load(&folder, &args.set, args.file.as_deref())?;
     let (other, now) = match &args.with {
         Some(other) => (other.clone(), folder.load(&args.set, other)?.found(&settings)),
-        None => ("what is there now".to_owned(), Channels::open(&names(&settings.values), args.which.within)?.read()?),
+        None => ("the present values".to_owned(), Channels::open(&names(&settings.values), args.which.within)?.read()?),
     };
     let rows = compare(&settings.values, &now, args.tolerance);
     let equal = rows.iter().filter(|row| row.state == State::Equal).count();

@@ -49,10 +49,10 @@ pub(crate) struct Args {
     /// Do not start the dashboard
     #[arg(long, env = "TAHTI_NO_DASHBOARD", value_parser = clap::builder::FalseyValueParser::new())]
     no_dashboard: bool,
-    /// What `--detach` starts: continues in a session of its own, quietly
+    /// Started by `--detach`: continues in a separate session, without output
     #[arg(long, hide = true)]
     behind: bool,
-    /// What an upgrade starts: continues the plant that is up
+    /// Started by an upgrade: continues the running plant
     #[arg(long, hide = true)]
     resume: bool,
 }

@@ -459,18 +459,18 @@ fn messages_are_stored_as_logged_and_the_loss_of_their_server_is_a_gap() {
     let log = || std::fs::read_to_string(bench.dir.join("run/p/log/archive.log")).unwrap_or_default();
     bench.until("it is connected", || log().contains(&format!("messages/{server}: connected")));
     let send = |line: &str| tahti().args(["msg", "send", line]).env("TAHTI_MESSAGES", &server).output().unwrap();
-    send("put/nobody/on");
-    send("get/nobody/on");
+    send("put/absent/on");
+    send("get/absent/on");
     let signal = format!("messages/{server}/put/*");
-    let text = shows(&bench, &signal, &["put/nobody/on -> NO_OBJECT", "MINOR"]);
-    assert!(!text.contains("get/nobody"), "{text}");
+    let text = shows(&bench, &signal, &["put/absent/on -> NO_OBJECT", "MINOR"]);
+    assert!(!text.contains("get/absent"), "{text}");
     serves.child.kill().unwrap();
     serves.child.wait().unwrap();
     shows(&bench, &signal, &["-- disconnected"]);
     let _again = serve();
     bench.until("it is connected again", || {
-        send("put/nobody/off");
-        String::from_utf8_lossy(&bench.run(&["archive", "get", "kept", &signal]).stdout).contains("put/nobody/off")
+        send("put/absent/off");
+        String::from_utf8_lossy(&bench.run(&["archive", "get", "kept", &signal]).stdout).contains("put/absent/off")
     });
     bench.ok(&["down"]);
 }

@@ -186,14 +186,14 @@ fn datagrams_to_groups_have_the_configured_time_to_live() {
     for ours in [false, true] {
         let [here, left, _right] = network();
         let list = GROUP.to_string();
-        for (told, wanted) in [(None, 1), (Some("7"), 7), (Some("300"), 1)] {
-            let ttl: Vec<(&str, &str)> = told.map(|ttl| ("EPICS_CA_MCAST_TTL", ttl)).into_iter().collect();
+        for (variable, expected) in [(None, 1), (Some("7"), 7), (Some("300"), 1)] {
+            let ttl: Vec<(&str, &str)> = variable.map(|ttl| ("EPICS_CA_MCAST_TTL", ttl)).into_iter().collect();
             let variables = [&ttl[..], &[("EPICS_CA_ADDR_LIST", &*list)]].concat();
             let search = reach(&left, 1, PORT, || drop(here.run(ours, "caget", &variables, &["-w", "1", "nobody"])));
-            assert_eq!(search, wanted, "searches, ours: {ours}, {told:?}");
+            assert_eq!(search, expected, "searches, ours: {ours}, {variable:?}");
             let variables = [&ttl[..], &[("EPICS_CAS_BEACON_ADDR_LIST", &*list), EVERYWHERE]].concat();
             let beacon = reach(&here, 1, PORT + 1, || drop(left.serve(ours, "left", &variables)));
-            assert_eq!(beacon, wanted, "beacons, ours: {ours}, {told:?}");
+            assert_eq!(beacon, expected, "beacons, ours: {ours}, {variable:?}");
         }
     }
 }

@@ -163,10 +163,10 @@ fn fields_are_read_and_written_in_all_types_of_channel_access_as_c_does_it() {
         "gft X:ai",
         "gft X:lo",
         "gft X:cw",
-        "gft nobody",
-        "pft nobody 1",
-        "tpn nobody 1",
-        "dbtpn nobody 1",
+        "gft absent",
+        "pft absent 1",
+        "tpn absent 1",
+        "dbtpn absent 1",
     ] {
         same(command, iocs.each_mut().map(|ioc| plain(ioc.say(command))));
     }
@@ -209,7 +209,7 @@ fn json_links_are_reported_with_their_values_as_c_does_it() {
         "dbjlr X:reals 2",
         "dbjlr X:texts 2",
         "dbjlr X:out 3",
-        "dbjlr nobody",
+        "dbjlr absent",
         "dbStateSet s",
         "dbpf X:state.PROC 1",
         "dbpf X:nested.PROC 1",
@@ -224,7 +224,7 @@ const LINKED: &str = r#"
 record(ai, "X:ai") {}
 record(waveform, "X:wf") { field(FTVL, "DOUBLE") field(NELM, "2") }
 record(ai, "X:r") { field(INP, "X:ai CA") }
-record(ao, "X:r2") { field(OUT, "X:nobody CA") field(DOL, "X:wf CP MS") }
+record(ao, "X:r2") { field(OUT, "X:absent CA") field(DOL, "X:wf CP MS") }
 record(calc, "X:calc") { field(INPA, "X:ai NPP") field(INPB, "X:wf.NORD CPP") }
 "#;
 
@@ -294,9 +294,9 @@ fn processing_stops_at_breakpoints_and_continues_as_in_c() {
     for (command, wanted) in [
         ("dbs", ""),
         ("dbc X:first", ""),
-        ("dbp nobody", ""),
+        ("dbp absent", ""),
         ("dbd X:first", ""),
-        ("dbb nobody", ""),
+        ("dbb absent", ""),
         ("dbb X:second", ""),
         ("dbb X:second", ""),
         ("dbap X:third", ""),

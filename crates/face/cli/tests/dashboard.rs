@@ -70,14 +70,14 @@ fn operators_restart_a_process_and_the_log_names_them() {
     bench.until("it has another number", || {
         bench.process("steady")["pid"].as_i64().is_some_and(|pid| pid != i64::from(before))
     });
-    socket.say(r#"{"id":8,"do":"process","what":"stop","name":"nobody"}"#);
-    assert!(socket.answer(8)["error"].as_str().unwrap().contains("nobody"));
+    socket.say(r#"{"id":8,"do":"process","what":"stop","name":"absent"}"#);
+    assert!(socket.answer(8)["error"].as_str().unwrap().contains("absent"));
     let log = bench.ok(&["logs", "dashboard", "-n", "50"]);
     let user = std::fs::metadata("/proc/self").map(|about| std::os::unix::fs::MetadataExt::uid(&about)).unwrap();
     let acted =
         log.lines().find(|line| line.contains("restart process steady: done")).unwrap_or_else(|| panic!("{log}"));
     assert!(acted.contains("audit: operator 127.0.0.1:") && acted.contains(&format!("user {user}")), "{acted}");
-    assert!(log.contains("stop process nobody: failed"), "{log}");
+    assert!(log.contains("stop process absent: failed"), "{log}");
     assert!(!log.contains("token="), "{log}");
 }
 
@@ -256,7 +256,7 @@ fn malformed_requests_are_answered_with_errors_and_the_connection_stays_open() {
         socket.say(wrong);
         socket.until(|message| message["error"].as_str().map(str::to_owned));
     }
-    socket.say(r#"{"id":2,"do":"message","line":"put/nobody/1A"}"#);
+    socket.say(r#"{"id":2,"do":"message","line":"put/absent/1A"}"#);
     assert!(socket.answer(2)["error"].as_str().unwrap().contains("viewers"));
     socket.say(r#"{"id":3,"do":"history","name":"X","seconds":60,"points":10}"#);
     assert!(socket.answer(3)["error"].as_str().unwrap().contains("archive"));

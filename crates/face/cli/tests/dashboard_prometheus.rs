@@ -1,4 +1,4 @@
-//! The dashboard's metrics beside Prometheus: its checker, its server, and the queries of the Grafana dashboard.
+//! The dashboard's metrics read by Prometheus: its checker, its server, and the queries of the Grafana dashboard.
 
 use harness::ioc::Ioc;
 use harness::page::http;

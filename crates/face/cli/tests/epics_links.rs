@@ -34,7 +34,7 @@ record(stringout, "H:say") { field(OUT, "X:label CA") }
 record(longout, "H:switch") { field(OUT, "X:switch CA") }
 record(ai, "H:forward") { field(FLNK, "X:count.PROC CA") }
 record(ao, "H:async") { field(DTYP, "Async Soft Channel") field(OUT, "X:slow.A CA") }
-record(ai, "H:nobody") { field(INP, "X:nobody CP MS") field(PINI, "YES") }
+record(ai, "H:absent") { field(INP, "X:absent CP MS") field(PINI, "YES") }
 "#;
 
 const FIELDS: &[&str] = &[
@@ -59,8 +59,8 @@ const FIELDS: &[&str] = &[
     "H:wave",
     "H:wave.SEVR",
     "H:out.SEVR",
-    "H:nobody.SEVR",
-    "H:nobody.STAT",
+    "H:absent.SEVR",
+    "H:absent.STAT",
 ];
 
 /// Values of the holder's records while the source changes, goes and comes back, and the values that the source
@@ -137,7 +137,7 @@ fn dbcar_counts_links_and_names_disconnected_ones() {
     holder.read_until(&["H:ms"], |now| now == ["1.25"]);
     let report = holder.say("dbcar \"\" 1");
     assert!(report.contains("CA links; ") && report.contains("1 not connected."), "{report}");
-    assert!(report.contains("H:nobody.INP  --> X:nobody"), "{report}");
+    assert!(report.contains("H:absent.INP  --> X:absent"), "{report}");
 }
 
 const OWN: &str = r#"

@@ -149,7 +149,7 @@ fn time_taken_by_the_host_is_attributed_to_the_host_within_the_guest() {
         let late = longest(lates, stop).filter(|late| delay_ns(late) >= expected);
         let late = late.unwrap_or_else(|| panic!("no delay of {expected} ns from {}: {found:#}", stop.asked_ns));
         let (delay, host) = (delay_ns(late), part_of_host(late));
-        println!("stopped for {} ns at least: late {delay} ns, {host} ns of it by the host", stop.ns_min);
+        println!("stopped for at least {} ns: late {delay} ns, {host} ns of it by the host", stop.ns_min);
         of_host += usize::from(host * 20 >= delay * 19);
     }
     assert!(of_host >= FOUND_MIN, "{of_host} of {STOPS} stops were attributed to the host: {found:#}");

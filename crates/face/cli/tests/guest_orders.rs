@@ -109,7 +109,7 @@ fn each_pair_of_parts_in_every_order_is_admitted_and_restores_the_machine() {
         for order in orders(one, other) {
             for event in &order {
                 machine.act(*event);
-                // FIFO: the kernel did not admit the reservation again, and the guard goes on without one.
+                // FIFO: the kernel did not admit the reservation again, and the guard continues without one.
                 let policies = guards();
                 assert!(
                     policies.iter().all(|policy| policy == "6" || policy == "1"),

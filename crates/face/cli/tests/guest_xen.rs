@@ -106,7 +106,7 @@ fn a_defined_guest_runs_under_xen_on_the_cpu_of_a_separate_pool() {
         assert!(xl(&["list", "-c"]).lines().any(|line| line.starts_with("hmi") && line.contains("realtime")));
         xl(&["shutdown", "-w", "hmi"]);
         assert!(!xl(&["list"]).contains("hmi"));
-        took(&format!("{kind} domain created, booted, looked at and shut down"));
+        took(&format!("{kind} domain created, booted, inspected and shut down"));
     }
     xl(&["cpupool-destroy", "realtime"]);
 }

@@ -182,14 +182,14 @@ fn a_guest_stopped_through_its_monitor_is_reported_and_continues_on_resume() {
     let mut qmp = UnixStream::connect(bench.dir.join("run/p/guest/hmi/status")).unwrap();
     qmp.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"stop\"}\n").unwrap();
     let still =
-        "the guest STANDS STILL (paused): it was paused through QEMU's monitor; continue it with `tahti guest resume`";
+        "the guest DOES NOT RUN (paused): it was paused through QEMU's monitor; continue it with `tahti guest resume`";
     says(&bench, still);
     drop(qmp);
     bench.until("ps shows it", || bench.ok(&["ps", "p"]).contains(still));
     let (_, status) = process(&bench);
     assert!(status.starts_with(&format!("hmi: paused, emulated\n{still}\n")), "{status}");
     bench.ok(&["guest", "resume", "hmi", "--plant", "p"]);
-    says(&bench, "the guest goes on");
+    says(&bench, "the guest runs again");
     bench.until("ps no longer shows it", || !bench.ok(&["ps", "p"]).contains(still));
     bench.ok(&["guest", "stop", "hmi", "--plant", "p"]);
     says(&bench, "it shut down on request");
@@ -351,7 +351,7 @@ fn linux_reaches_only_the_addresses_of_its_rules() {
     // The message may interrupt a line of the guest's output, so the count is queried afterwards.
     says(&bench, &format!("the guest wants tcp 10.0.2.2:{denied}, which `allow` does not name"));
     types(&bench, "grep -c refused /said | sed s/^/times-/", "times-1");
-    types(&bench, "nc -w 5 10.0.2.3 80 || echo nobody-$((1+1))", "nobody-2");
+    types(&bench, "nc -w 5 10.0.2.3 80 || echo absent-$((1+1))", "absent-2");
     types(&bench, "nc -w 5 192.0.2.1 80 || echo beyond-$((1+1))", "beyond-2");
     let said = log(&bench);
     assert!(!said.contains("it is not"), "{said}");
@@ -606,6 +606,6 @@ fn definitions_of_guests_are_accepted_by_libvirts_schema_and_the_parser_of_xl() 
     );
     let read = finish(parser);
     assert_eq!(String::from_utf8_lossy(&read.stdout), expected, "{}", String::from_utf8_lossy(&read.stderr));
-    let unknown = bench.run(&["guest", "define", ".", "nobody", "--for", "xen"]);
-    assert!(text(&unknown).contains("no guest \"nobody\"; it has hmi, panel"), "{}", text(&unknown));
+    let unknown = bench.run(&["guest", "define", ".", "absent", "--for", "xen"]);
+    assert!(text(&unknown).contains("no guest \"absent\"; it has hmi, panel"), "{}", text(&unknown));
 }

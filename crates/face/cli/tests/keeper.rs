@@ -283,7 +283,7 @@ fn a_main_process_that_another_process_reaps_ends_with_an_unknown_status() {
     keeper.signal(9, Target::Child).unwrap();
     let record = ended(&mut keeper);
     assert_eq!((record.child.pid, record.end), (main, End::Unseen));
-    assert!(record.left_behind >= 1, "a process besides the main one ended: {record:?}");
+    assert!(record.left_behind >= 1, "another process than the main one ended: {record:?}");
     keeper.quit().unwrap();
 }
 

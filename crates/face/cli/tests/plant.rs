@@ -511,7 +511,7 @@ fn a_reload_changes_the_timeout_of_a_watchdog_and_disarms_a_removed_one() {
     bench.until("armed", || !fs::read(&one).unwrap().is_empty());
     bench.write(&(process.clone() + &table(&one, "2s")));
     bench.ok(&["reload"]);
-    assert!(bench.log().contains("one goes on, timeout 2s") && !halted(&one), "{}", bench.log());
+    assert!(bench.log().contains("one continues, timeout 2s") && !halted(&one), "{}", bench.log());
     bench.write(&(process.clone() + &table(&two, "2s")));
     bench.ok(&["reload"]);
     bench.until("the other device is armed", || !fs::read(&two).unwrap().is_empty());
@@ -822,10 +822,10 @@ fn late_once(what: &str, keys: &str) -> (Option<i32>, String, Bench) {
     bench.ok(&["up", ".", "--detach"]);
     bench.until("a late result", || bench.process("loop")["value"]["late"].as_u64().unwrap_or(0) > 0);
     let listing = bench.ok(&["ps"]);
-    assert!(listing.contains("% of the possible value obtained ("), "{listing}");
+    assert!(listing.contains("% of the full value obtained ("), "{listing}");
     fs::write(bench.dir.join("now.json"), bench.ok(&["ps", "--json"])).unwrap();
     let page = bench.ok(&["report", bench.dir.join("now.json").to_str().unwrap(), "--markdown"]);
-    assert!(page.contains("loop: value obtained of the possible") && page.contains("loop: wake-up p99 "), "{page}");
+    assert!(page.contains("loop: value obtained") && page.contains("loop: wake-up p99 "), "{page}");
     let output = bench.run(&["down"]);
     (output.status.code(), text(&output), bench)
 }
@@ -835,15 +835,15 @@ fn late_results_have_no_value_after_a_firm_deadline_and_less_after_a_soft_one() 
     // 200 pulses that could not be run have no value in either case.
     let (code, said, _bench) = late_once("firm", "deadline = { at = \"1s\", kind = \"firm\", least = \"1%\" }");
     let last = said.lines().last().unwrap();
-    assert!(last.contains(": degraded: loop: ") && last.contains("% of the possible value obtained (1 of "), "{said}");
+    assert!(last.contains(": degraded: loop: ") && last.contains("% of the full value obtained (1 of "), "{said}");
     assert!(last.contains("deadline 1s firm") && code == Some(4), "{said}");
     let keys = "deadline = { at = \"1s\", kind = \"soft\", value = \"linear 10s\", least = \"100%\" }";
     let (code, said, bench) = late_once("soft", keys);
     let last = said.lines().last().unwrap();
-    assert!(last.contains(": failed: loop: ") && last.contains("less than the 100.00 % that it must obtain"), "{said}");
+    assert!(last.contains(": failed: loop: ") && last.contains("less than the required 100.00 %"), "{said}");
     assert_eq!(code, Some(3));
     let log = bench.ok(&["logs", "loop"]);
-    assert!(log.contains("deadline 1s soft linear 10s: 1 of ") && log.contains("% of the possible value"), "{log}");
+    assert!(log.contains("deadline 1s soft linear 10s: 1 of ") && log.contains("% of the full value"), "{log}");
 }
 
 #[test]
@@ -877,7 +877,7 @@ fn the_value_of_replies_of_the_message_server_is_in_the_verdict() {
     let said = bench.ok(&["down"]);
     let last = said.lines().last().unwrap();
     assert!(
-        last.contains(&format!(": degraded: {server}: ")) && last.contains(" of the possible value obtained ("),
+        last.contains(&format!(": degraded: {server}: ")) && last.contains(" of the full value obtained ("),
         "{said}"
     );
 }

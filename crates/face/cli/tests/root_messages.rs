@@ -186,7 +186,7 @@ fn another_user_may_read_but_neither_write_nor_serve() {
     for verb in ["put", "set", "call", "lock"] {
         let denied = tahti(&["msg", "send", &format!("{verb}/sr_m/1")]).output().unwrap();
         let said = String::from_utf8(denied.stderr).unwrap();
-        assert!(said.starts_with(&format!("tahti: DENIED: no rule lets user {NOBODY} process ")), "{verb}: {said}");
+        assert!(said.starts_with(&format!("tahti: DENIED: no rule allows user {NOBODY} process ")), "{verb}: {said}");
     }
     drop(server);
 }

@@ -212,7 +212,7 @@ fn a_network_flood_stays_within_its_class_and_the_device_is_restored() {
     // The initial content of the token bucket is added: 64 KiB and one period's worth.
     assert!(inside < 8.0 * 1.1 + 0.4, "{inside} Mbit/s of 8");
     let shown = bench.ok(&["ps"]);
-    assert!(shown.contains("network tahti0: certain of 4Mbit, at most 8Mbit, sent "), "{shown}");
+    assert!(shown.contains("network tahti0: guaranteed 4Mbit, at most 8Mbit, sent "), "{shown}");
     // A change by another program is reported.
     let change = [
         "class", "change", "dev", "tahti0", "parent", "7a68:1", "classid", "7a68:10", "htb", "rate", "4mbit", "ceil",
@@ -293,7 +293,7 @@ fn bounds_change_in_place_by_reload_and_empty_partitions_are_added_and_removed()
     // enforced.
     bench.write(&plant("cpu_max = \"30%/50ms\"\ntasks_max = 40", ""));
     let dry = bench.ok(&["reload", "--dry-run"]);
-    assert!(dry.contains("~ partition hmi: bounds change in place (cpu_max, tasks_max)"), "{dry}");
+    assert!(dry.contains("~ partition hmi: limits change in place (cpu_max, tasks_max)"), "{dry}");
     assert_eq!(hmi(0)["tasks"]["max"], 20, "no change yet");
     bench.ok(&["reload"]);
     assert_eq!((hmi(0)["tasks"]["max"].clone(), hmi(0)["cpu"]["max"].clone()), (40.into(), serde_json::json!("15ms")));
@@ -312,7 +312,7 @@ fn bounds_change_in_place_by_reload_and_empty_partitions_are_added_and_removed()
     let second =
         "[[partition]]\nname = \"two\"\ntasks_max = 5\n".to_owned() + &sh("b", "sleep 1000", "partition = \"two\"");
     bench.write(&plant("tasks_max = 10", &second));
-    assert!(bench.ok(&["reload"]).contains("+ partition two: bound"));
+    assert!(bench.ok(&["reload"]).contains("+ partition two: added"));
     bench.until("b runs in it", || hmi(1)["tasks"]["used"].as_u64() > Some(0));
     bench.write(&plant("tasks_max = 10", ""));
     let refused = bench.run(&["reload"]);

@@ -210,7 +210,7 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
             run(&["taskset", "-pc", &last, &bench.pid("cpus").to_string()]);
         }),
         way(Claim::Memory, "memory", "munlockall", signal("memory", "USR1")),
-        way(Claim::Heartbeat, "heartbeat", "no more signs of life", signal("heartbeat", "USR1")),
+        way(Claim::Heartbeat, "heartbeat", "no heartbeats", signal("heartbeat", "USR1")),
         way(Claim::Budget, "budget", "a loop without end", signal("budget", "USR1")),
     ];
     try_all(&mut total, &bench, &ways, "failed");

@@ -267,7 +267,7 @@ fn a_reservation_without_a_separate_partition_is_refused_with_the_remedy() {
     let lack = "no class deadline:1ms/10ms/10ms";
     let ordinary = process_now["class"].as_str().is_some_and(|class| class.starts_with("other"));
     assert!(ordinary && process_now["shortfalls"].to_string().contains(lack), "{process_now}");
-    assert!(bench.ok(&["ps"]).contains("DEADLINE needs a partition of its own"), "{}", bench.log());
+    assert!(bench.ok(&["ps"]).contains("DEADLINE needs a separate partition"), "{}", bench.log());
     bench.ok(&["down"]);
     fs::remove_file(bench.dir.join("started")).unwrap();
     let refused = text(&bench.run(&["up", ".", "--require-rt"]));

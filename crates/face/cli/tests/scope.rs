@@ -198,7 +198,7 @@ fn a_matching_message_begins_a_capture_and_an_absent_server_is_reported() {
 fn impossible_captures_are_refused_with_the_allowed_values() {
     let running = Loop::start("refused");
     let amplitude = running.whole("amplitude");
-    assert!(running.refuses(&["nobody-exports-this"]).contains("expected a process that does to run"));
+    assert!(running.refuses(&["not-exported"]).contains("expected a running process that exports them"));
     assert!(
         running.refuses(&[&running.whole("x")]).contains("expected one of amplitude, phase, drive, drive-phase, beam")
     );

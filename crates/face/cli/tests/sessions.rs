@@ -205,7 +205,7 @@ create_triggered_set by_trigger.req X:trigger P=X:
 
 #[test]
 fn values_survive_a_restart_by_autosave() {
-    let files = [("test.db", SAVED), ("st.cmd", SAVING), ("by_trigger.req", "$(P)ao\n$(P)nobody\n")];
+    let files = [("test.db", SAVED), ("st.cmd", SAVING), ("by_trigger.req", "$(P)ao\n$(P)absent\n")];
     let mut first = Ioc::session(true, &files, &["st.cmd"]);
     first.keep = true;
     for (name, value) in [("X:ao", "2.125"), ("X:ao.HIHI", "7"), ("X:ao.DESC", "with words"), ("X:mbbo", "one")] {
@@ -224,7 +224,7 @@ fn values_survive_a_restart_by_autosave() {
     eventually("the monitored set is saved", || file("info_positions.sav").contains("X:ao.DESC with words\n<END>"));
     assert!(file("by_trigger.sav").is_empty(), "no trigger yet");
     first.tool("caput", &["-c", "X:trigger", "1"]);
-    eventually("the triggered set is saved", || file("by_trigger.sav").contains("X:ao 2.125\n#X:nobody \n<END>"));
+    eventually("the triggered set is saved", || file("by_trigger.sav").contains("X:ao 2.125\n#X:absent \n<END>"));
     eventually("the state is shown", || {
         first.tool("caget", &["-t", "X:SR_2_StatusStr"]) == "1 of 2 channels not found\n"
     });
@@ -282,7 +282,7 @@ fn field_tests_print_the_same_as_c() {
         "dbtpf X:ao.DESC 7",
         "dbtpf X:bo 1",
         "dbtpf X:long 1000",
-        "dbtpf X:nobody 1",
+        "dbtpf X:absent 1",
         "dbli",
         "dbli foo",
         "dbli f*",
@@ -307,7 +307,7 @@ fn commands_that_inspect_the_ioc_print_the_same_as_c() {
         same(command, iocs.each_mut().map(|ioc| ioc.say(command)));
     }
     // C prints memory addresses first.
-    for name in ["X:ai", "X:ai.DESC", "X:ai.SCAN", "X:ai.INP", "X:longs", "X:mbbo", "X:ai.FLNK", "X:ai.LINR", "nobody"]
+    for name in ["X:ai", "X:ai.DESC", "X:ai.SCAN", "X:ai.INP", "X:longs", "X:mbbo", "X:ai.FLNK", "X:ai.LINR", "absent"]
     {
         let command = format!("dba {name}");
         let without = |text: String| {
@@ -384,9 +384,9 @@ fn records_menus_and_tables_are_dumped_as_c_does_it() {
         "dbDumpRecord pdbbase",
         "dbDumpRecord pdbbase ai",
         "dbDumpRecord pdbbase bo 1",
-        "dbDumpRecord pdbbase nobody",
+        "dbDumpRecord pdbbase absent",
         "dbDumpMenu pdbbase menuScan",
-        "dbDumpMenu pdbbase nobody",
+        "dbDumpMenu pdbbase absent",
         "dbDumpBreaktable pdbbase curve",
         "dbDumpDriver pdbbase",
         "dbnr",

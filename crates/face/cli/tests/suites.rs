@@ -167,12 +167,12 @@ fn compare(suite: &Suite, start: impl Fn(&Side) -> Vec<Running> + Sync) {
             .map(|thread| thread.join().unwrap())
     });
     let [(_c, (mut theirs, mut c_said)), (_ours, (mut ours, mut said))] = both;
-    println!("{}: {} tests pass beside C, {} beside tahti at once", suite.name, theirs.len(), ours.len());
+    println!("{}: {} tests pass with C, {} with tahti on the first run", suite.name, theirs.len(), ours.len());
     for _ in 1..TRIES {
         // With C's IOC, too, tests fail on a busy machine.
         if theirs.len() < suite.at_least {
             let names = failed(&c_said);
-            println!("{}: again beside C: {names:?}", suite.name);
+            println!("{}: again with C: {names:?}", suite.name);
             let (passed, again) = if names.is_empty() { sides[0].suite(suite) } else { sides[0].pytest(suite, &names) };
             theirs.extend(passed);
             c_said = again;

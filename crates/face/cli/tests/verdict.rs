@@ -167,7 +167,7 @@ fn a_stopped_supervisor_is_named_by_ps_and_its_silence_fails_the_plant() {
     // The request that waited in the socket is served: the plant goes down.
     bench.until("down", || !alive(supervisor));
     let log = bench.log();
-    assert!(log.contains("asked to go down"), "{log}");
+    assert!(log.contains("stop requested"), "{log}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_service_that_another_program_ends_fails_the_plant_and_one_that_is_stopped_o
     bench.until_row(&server, "runs", "kept");
     kill(bench.pid(&server), "TERM");
     let found = bench.until_row(&server, "runs", "broken");
-    assert!(found["evidence"].as_str().unwrap().contains("nobody stopped it"), "{found}");
+    assert!(found["evidence"].as_str().unwrap().contains("ended without `tahti stop`"), "{found}");
     assert_eq!(bench.down().0, Some(3));
 
     bench.ok(&["up", ".", "--detach"]);

@@ -70,7 +70,7 @@ impl Failing {
     /// Repairs the disk and mounts it again at the same place, as an administrator does. Waits until no file on it is open.
     pub fn repair(&self) {
         let leaves = || Command::new("umount").arg(self.at()).output().unwrap().status.success();
-        crate::eventually("nobody has a file open on the disk", leaves);
+        crate::eventually("no process has a file open on the disk", leaves);
         // Exit status 1: errors were found and corrected.
         let checked = Command::new("fsck.ext4").args(["-f", "-y"]).arg(&self.image).output().unwrap();
         assert!(checked.status.code().is_some_and(|code| code <= 1), "{checked:?}");

@@ -31,7 +31,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The program under test. Cargo puts tests into the folder `deps` next to it.
 pub fn tahti() -> Command {
     let test = std::env::current_exe().expect("the test has a file");
-    let mut command = Command::new(test.parent().and_then(Path::parent).expect("it lies in deps").join("tahti"));
+    let mut command = Command::new(test.parent().and_then(Path::parent).expect("the program is in deps").join("tahti"));
     // Prevents hundreds of tests from starting a web server each.
     command.env("TAHTI_NO_DASHBOARD", "1");
     command

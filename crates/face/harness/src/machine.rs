@@ -15,7 +15,7 @@ pub fn wait_for_others(own: &Path) {
         if holder.is_empty() || Path::new(&holder) == own || !Path::new(&holder).join("shield.json").exists() {
             return;
         }
-        assert!(begin.elapsed() < OTHERS, "a shield of {holder} stands in this test's way: release it there");
+        assert!(begin.elapsed() < OTHERS, "a shield of {holder} prevents this test: release it there");
         if !said {
             eprintln!("waiting for the shield of {holder} to go");
             said = true;

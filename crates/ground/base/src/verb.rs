@@ -78,23 +78,23 @@ verbs! {
     Put = Row { word: "put", effect: Writes, served_by: Device, idempotent: false, batchable: true, patterns: false };
     /// Changes a value; the reply comes when it is reached.
     Set = Row { word: "set", effect: Writes, served_by: Device, idempotent: false, batchable: true, patterns: false };
-    /// Executes something that is no value: `call/sr_rf_a/reset`.
+    /// Executes an action: `call/sr_rf_a/reset`.
     Call = Row { word: "call", effect: Writes, served_by: Device, idempotent: false, batchable: true, patterns: false };
-    /// Lists the objects that fit a pattern, in the lines of the reply's body.
+    /// Lists the objects that match a pattern, in the lines of the reply's body.
     List = Row { word: "list", effect: Reads, served_by: ManagerOrServer, idempotent: true, batchable: false, patterns: true };
     /// Describes an object: schema, unit, limits, access.
     Describe = Row { word: "describe", effect: Reads, served_by: Manager, idempotent: true, batchable: true, patterns: false };
     /// Subscribes to events, until `unwatch`: `watch/sr_*/put` for messages with these objects and verbs as they pass.
     Watch = Row { word: "watch", effect: Reads, served_by: Server, idempotent: false, batchable: false, patterns: true };
-    /// Ends what `watch` began.
+    /// Ends a `watch`.
     Unwatch = Row { word: "unwatch", effect: Reads, served_by: Server, idempotent: false, batchable: false, patterns: true };
-    /// Keeps others from changing an object and all whose names continue it, until `unlock` or until its holder disconnects.
+    /// Prevents other clients from changing an object, and objects whose names continue its name, until `unlock` or until its holder disconnects.
     Lock = Row { word: "lock", effect: Reserves, served_by: Server, idempotent: false, batchable: false, patterns: false };
-    /// Ends what `lock` began.
+    /// Ends a `lock`.
     Unlock = Row { word: "unlock", effect: Reserves, served_by: Server, idempotent: false, batchable: false, patterns: false };
-    /// Sends many requests to objects of one manager as one: lines in the body, a result each.
+    /// Sends many requests to objects of one manager as one message: lines in the body, with a result for each.
     Batch = Row { word: "batch", effect: Writes, served_by: Manager, idempotent: false, batchable: false, patterns: false };
-    /// Asks for the name of the manager, or of the server, to see that it is there.
+    /// Returns the name of the manager or the server, to test the connection.
     Ping = Row { word: "ping", effect: Reads, served_by: Manager, idempotent: true, batchable: false, patterns: false };
 }
 

@@ -340,7 +340,7 @@ pub fn connect_stream(name: &str) -> io::Result<UnixStream> {
 }
 
 fn connect_within(name: &str, kind: SocketType, patience: DurNs) -> Result<OwnedFd> {
-    let mut last = Err(Error { doing: format!("ask at @{name}"), errno: Errno::CONNREFUSED });
+    let mut last = Err(Error { doing: format!("connect to @{name}"), errno: Errno::CONNREFUSED });
     for place in place::places(name) {
         last = connect_at(&place, kind, patience);
         // No process listens there, or it is not accessible: tries the next location.
@@ -353,7 +353,7 @@ fn connect_within(name: &str, kind: SocketType, patience: DurNs) -> Result<Owned
 }
 
 fn connect_at(place: &Place, kind: SocketType, patience: DurNs) -> Result<OwnedFd> {
-    let doing = || format!("ask at {place}");
+    let doing = || format!("connect to {place}");
     let connection = socket(&place.to_string(), kind, SocketFlags::empty())?;
     for side in [Timeout::Recv, Timeout::Send] {
         let limit = Duration::from_nanos(patience.0 as u64);
@@ -402,7 +402,7 @@ pub fn ask(name: &str) -> Result<(OwnedFd, OwnedFd)> {
 
 fn ask_within(name: &str, patience: DurNs) -> Result<(OwnedFd, OwnedFd)> {
     let connection = connect_within(name, SocketType::SEQPACKET, patience)?;
-    let doing = || format!("ask at @{name}");
+    let doing = || format!("connect to @{name}");
     let refused = || Error { doing: doing(), errno: Errno::CONNREFUSED };
     let received = receive(connection.as_fd(), &mut [0]).map_err(|error| Error { doing: doing(), ..error })?;
     let (_, fds) = received.ok_or_else(refused)?;
@@ -439,7 +439,7 @@ mod tests {
         let name = format!("tahti-silent-{}", std::process::id());
         let _counter = Counter::open(&name).unwrap();
         let error = ask_within(&name, DurNs::from_ms(1)).unwrap_err();
-        assert_eq!((error.errno, error.doing), (Errno::TIMEDOUT, format!("ask at @{name}")));
+        assert_eq!((error.errno, error.doing), (Errno::TIMEDOUT, format!("connect to @{name}")));
     }
 
     #[test]

@@ -79,8 +79,8 @@ impl Peer {
         let expected = if own == 0 { "root".to_owned() } else { format!("user {own} or root") };
         Err(Error {
             doing: format!(
-                "ask at {socket}, which belongs to {self}; expected {expected}: end that process, use another name, or set \
-                 {PEERS}={} if it is to be believed",
+                "connect to {socket}, which belongs to {self}; expected {expected}: end that process, use another name, or set \
+                 {PEERS}={} to trust that user",
                 self.uid
             ),
             errno: Errno::PERM,
@@ -172,7 +172,7 @@ mod tests {
         let stranger = Peer { uid: own_user() + 1, ..peer };
         let why = stranger.must_be_believed(&"@tahti-x").unwrap_err();
         assert_eq!(why.errno, Errno::PERM);
-        let said = format!("ask at @tahti-x, which belongs to user {}, process {} (", stranger.uid, peer.pid);
+        let said = format!("connect to @tahti-x, which belongs to user {}, process {} (", stranger.uid, peer.pid);
         assert!(why.doing.starts_with(&said) && why.doing.contains("TAHTI_PEERS"), "{why}");
     }
 }

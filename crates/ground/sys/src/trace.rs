@@ -65,7 +65,7 @@ impl Tracing {
         } else if signal == libc::SIGCONT {
             self.stop = None;
         }
-        match request(libc::PTRACE_CONT, pid, delivered as usize, "let go on") {
+        match request(libc::PTRACE_CONT, pid, delivered as usize, "continue") {
             // It was killed meanwhile. The next wait reports its end.
             Err(error) if error.errno == Errno::SRCH => Ok(()),
             outcome => outcome,

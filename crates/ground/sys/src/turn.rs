@@ -67,7 +67,7 @@ struct Turn {
     note: UnsafeCell<[u64; 2]>,
 }
 
-// SAFETY: access is controlled by turns. `shared` is accessed by the lead's `&mut` only while no member has its turn,
+// SAFETY: access alternates. `shared` is accessed by the lead's `&mut` only while no member has its turn,
 // and otherwise by `&` from several threads (`S: Sync`); a part and a note only by the side that has the turn. Values
 // accessed on another thread are `Send`.
 unsafe impl<S: Send + Sync, P: Send> Sync for Values<S, P> {}

@@ -147,7 +147,7 @@ fn servers_of_one_name_in_two_run_folders_are_found_by_the_clients_of_their_fold
     assert_eq!(runs[2].asks(&name), runs[0].answer(), "a run without its own server finds the abstract name");
     first.end();
     assert!(runs[0].sockets().is_empty(), "{:?}", runs[0].sockets());
-    assert!(runs[0].asks(&name).starts_with(&format!("refused: failed to ask at @{name}: Connection refused")));
+    assert!(runs[0].asks(&name).starts_with(&format!("refused: failed to connect to @{name}: Connection refused")));
     second.end();
 }
 

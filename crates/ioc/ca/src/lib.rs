@@ -15,7 +15,7 @@
 //! let channel = client.channel(MonoNs(0), "SR:CURRENT", 0);
 //! let searched = client.poll_datagram(MonoNs(1_000_000)).unwrap();
 //! assert!(searched.windows(10).any(|bytes| bytes == b"SR:CURRENT"));
-//! assert!(client.info(channel).is_none(), "nobody has answered");
+//! assert!(client.info(channel).is_none(), "no server has answered");
 //! ```
 #![forbid(unsafe_code)]
 

@@ -400,7 +400,7 @@ impl Net {
         }
     }
 
-    /// Address of the listeners for those who receive an answer on this socket; unspecified if it is that of the answer's sender.
+    /// Address of the TCP listeners that a search reply on this socket contains. Unspecified (0.0.0.0): the client uses the reply's source address.
     #[must_use]
     pub fn reply_address(&self, socket: usize) -> Ipv4Addr {
         let of_listener = |listener: &TcpListener| match listener.local_addr() {

@@ -1,4 +1,4 @@
-//! An IOC with a device support of its own: `field(DTYP, "uptime") field(INP, "@")` reads how long the machine runs.
+//! An IOC with an additional device support: `field(DTYP, "uptime") field(INP, "@")` reads the uptime of the machine.
 
 use base::{DurNs, Status, Value};
 use db::{AttachError, Attaching, DeviceSample, Now, Output};
@@ -26,7 +26,7 @@ impl DeviceSupport for Uptime {
     }
 }
 
-/// What stands behind one record.
+/// Device of one record.
 struct Reading {
     every: DurNs,
     interrupt: Option<Interrupt>,
@@ -57,7 +57,7 @@ impl RecordDevice for Reading {
 
     fn poll(&mut self, now: Now) {
         if let Some(interrupt) = &self.interrupt {
-            // Where the records do not keep up it is refused and counted; the next period may have room.
+            // If the records are too slow, the value is refused and counted.
             interrupt.feed_or_refuse(Self::read(now));
         }
     }

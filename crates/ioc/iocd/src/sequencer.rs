@@ -38,7 +38,7 @@ struct Waiting {
     replaced: u64,
 }
 
-/// What a lock protects stays valid if its holder panics.
+/// The protected data stays valid if a thread panics while it holds the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -115,7 +115,7 @@ impl Watched {
         self.still = now;
         match &self.still {
             Some(still) => tell(&said(still)),
-            None => tell("the guest goes on"),
+            None => tell("the guest runs again"),
         }
     }
 
@@ -177,7 +177,7 @@ impl Watched {
 
 /// Message that a guest does not run.
 pub(crate) fn said((state, Still { what, remedy, .. }): &(String, Still)) -> String {
-    format!("the guest STANDS STILL ({}): {what}; {remedy}", Visible { text: state, colours: false })
+    format!("the guest DOES NOT RUN ({}): {what}; {remedy}", Visible { text: state, colours: false })
 }
 
 /// Reports events about the guest's power state. Button presses, and hundreds of other events, are not reported.

@@ -164,7 +164,7 @@ pub(crate) fn extension(text: &str) -> Option<DurNs> {
     Some(DurNs(us.checked_mul(1000)?).min(EXTENSION_MAX)).filter(|more| *more > DurNs::ZERO)
 }
 
-/// New heartbeat interval of a process (`WATCHDOG_USEC=`), at most 24 h; 0: it sends no heartbeats any more.
+/// New heartbeat interval of a process (`WATCHDOG_USEC=`), at most 24 h; 0: it no longer sends heartbeats.
 pub(crate) fn interval(text: &str) -> Option<DurNs> {
     let us: u64 = text.lines().find_map(|line| line.strip_prefix("WATCHDOG_USEC="))?.parse().ok()?;
     Some(DurNs(i64::try_from(us.saturating_mul(1000)).unwrap_or(i64::MAX)).min(EXTENSION_MAX))

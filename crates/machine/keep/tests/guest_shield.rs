@@ -393,7 +393,7 @@ mod v2 {
         let group = Neighbour::with_cpus("3");
         let before = snapshot();
         let refusal = || {
-            let error = shield::apply(&root(), &want("2-3"), &dir()).expect_err("the CPU is somebody else's");
+            let error = shield::apply(&root(), &want("2-3"), &dir()).expect_err("another cpuset has the CPU");
             let Error::Plan(errors) = error else { panic!("{error}") };
             errors.0
         };
@@ -415,7 +415,7 @@ mod v2 {
             .status();
         assert!(status.expect("chrt can be run").success());
         let before = snapshot();
-        let error = shield::apply(&root(), &want("2-3"), &dir()).expect_err("the reservation stands in the way");
+        let error = shield::apply(&root(), &want("2-3"), &dir()).expect_err("the reservation prevents it");
         assert!(error.to_string().contains("DEADLINE"), "{error}");
         assert_same(&before, &snapshot());
     }

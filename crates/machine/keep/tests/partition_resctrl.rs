@@ -172,14 +172,14 @@ fn a_shield_and_a_partition_divide_the_cache_in_any_order_of_start_and_end() {
             assert_eq!(read(&machine, &group), "MB:0= 30;1= 30\n    L3:0=f0000;1=f0000");
             if shield_leaves_first {
                 release(&machine, &dir.0);
-                stands(false, "the partition stands");
+                stands(false, "the partition is unchanged");
                 assert_eq!(partitions.drift(&mut RealMachine::new(&machine)).unwrap(), []);
                 // Raising it again changes nothing.
                 assert_eq!(raised(&hmi()).writes, 0);
                 lower(&mut RealMachine::new(&machine), &dir.0).unwrap();
             } else {
                 assert_eq!(lower(&mut RealMachine::new(&machine), &dir.0).unwrap().left, [] as [String; 0]);
-                stands(true, "the shield stands");
+                stands(true, "the shield is unchanged");
                 release(&machine, &dir.0);
             }
             assert_eq!(machine.0.borrow().state(), before, "{shield_first} {shield_leaves_first}");

@@ -169,7 +169,7 @@ pub fn verdict(page: &LoopPage<'_>, finished: &Finished) -> Vec<String> {
         count(Counter::MajorFaults),
     ));
     if let (Some(deadline), Some(tally)) = (page.deadline(), page.tally()) {
-        let share = tally.share().map_or("nothing due".into(), |share| format!("{share} of the possible value"));
+        let share = tally.share().map_or("nothing due".into(), |share| format!("{share} of the full value"));
         lines.push(format!("deadline {deadline}: {} of {} results late, {share}", tally.late, tally.due));
     }
     lines.push(preemptions(page, finished.unnamed_because.as_deref()));

@@ -298,8 +298,7 @@ mod tests {
     fn full(nth: usize) -> Report {
         let mut hist = Histogram::new();
         (0..36).for_each(|power| (0..32).for_each(|part| hist.record(DurNs((1 << power) + (part << power) / 32))));
-        let parts =
-            || (0..6).map(|n| (format!("kernel code of kworker that does not give way (work item {n})"), 100_000 - n));
+        let parts = || (0..6).map(|n| (format!("non-preemptible kernel code of kworker (work item {n})"), 100_000 - n));
         let spike = |n: u64| Spike { at_ns: n * 100_000_000, late_ns: 800_000 - n, parts: parts().collect() };
         let row = |n: usize| Row {
             spikes: (0..40).map(spike).collect(),

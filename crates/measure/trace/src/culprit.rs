@@ -147,9 +147,9 @@ impl fmt::Display for Culprit {
             Self::SameClass { task } => write!(f, "{task} ran first (time sharing)"),
             Self::Lent { task } => write!(f, "{task}, with a priority lent through a lock"),
             Self::Kernel { task, doing } if doing.is_empty() => {
-                write!(f, "kernel code of {task} that does not give way")
+                write!(f, "non-preemptible kernel code of {task}")
             }
-            Self::Kernel { task, doing } => write!(f, "kernel code of {task} that does not give way ({doing})"),
+            Self::Kernel { task, doing } => write!(f, "non-preemptible kernel code of {task} ({doing})"),
             Self::Throttled { task } => write!(f, "throttled: the scheduler ran {task}"),
             Self::Blocked { waker } => write!(f, "waited for {waker}"),
             Self::Stopped => f.write_str("stopped by a signal"),

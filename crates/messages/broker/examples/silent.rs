@@ -99,16 +99,16 @@ fn main() {
     ready.recv().expect("the server begins");
     println!(
         "{:<60} {:>8} {:>8} {:>8} {:>8} {:>4}",
-        "ms until a new client is there", "least", "median", "99 %", "most", "not"
+        "ms until a new client is connected", "min", "median", "99 %", "max", "refused"
     );
     measure(&name, clients, "alone");
     let idle: Vec<_> = (0..255).filter_map(|_| Client::connect(&name, "idle", Band::DEFAULT).ok()).collect();
-    measure(&name, clients, &format!("beside {} clients that ask nothing", idle.len()));
+    measure(&name, clients, &format!("with {} idle clients", idle.len()));
     drop(idle);
     for processes in 1..=STRANGERS.len() {
         let silent = Silent::new(&name, processes);
         let whose = if sys::handover::own_user() == 0 { "other users" } else { "processes of this user" };
-        measure(&name, clients, &format!("beside {SILENT} silent connections of {processes} {whose}"));
+        measure(&name, clients, &format!("with {SILENT} silent connections of {processes} {whose}"));
         drop(silent);
     }
     stop.store(true, Ordering::Relaxed);

@@ -383,7 +383,7 @@ impl Client {
         let (mut code, mut text) = match (event, msg::Reply::parse(frame.text)) {
             (true, _) => (Code::Ok, frame.text.to_owned()),
             (false, Ok(reply)) => (reply.code, reply.complement.text().into_owned()),
-            (false, Err(error)) => (Code::Internal, format!("what came is no reply: {error}")),
+            (false, Err(error)) => (Code::Internal, format!("invalid reply: {error}")),
         };
         if let Some(waiting) = &waiting {
             (code, text) = waiting.mean(code, text);

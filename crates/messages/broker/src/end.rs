@@ -99,7 +99,7 @@ impl Waker {
 /// Connects to the server `server` and sends the greeting. Returns one end per band.
 pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError> {
     let socket = socket_name(server);
-    let nobody = |error: sys::Error| match error.errno {
+    let unavailable = |error: sys::Error| match error.errno {
         // Another user's process has the name.
         sys::Errno::PERM => ClientError::System(error.to_string()),
         _ => ClientError::System(format!(
@@ -107,7 +107,7 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
              server, or name another one with --server or TAHTI_MESSAGES"
         )),
     };
-    let connection = Arc::new(sys::handover::connect(&socket).map_err(nobody)?);
+    let connection = Arc::new(sys::handover::connect(&socket).map_err(unavailable)?);
     let text = serde_json::to_vec(hello).map_err(|error| ClientError::Message(error.to_string()))?;
     if text.len() > BYTES_MAX {
         return Err(ClientError::Message(format!(

@@ -85,7 +85,7 @@ impl LaneWaker {
 }
 
 fn gate_words(words: &Words) -> GateWords<'_> {
-    GateWords::attach(words).expect("its length was looked at when it was mapped")
+    GateWords::attach(words).expect("its length was checked when it was mapped")
 }
 
 fn wake(words: &Words, woken: &mut u64) {

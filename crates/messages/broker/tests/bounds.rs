@@ -145,7 +145,7 @@ fn the_log_is_bounded_and_each_of_its_files_has_whole_lines() {
     let server = Server::start(Config { name: fresh(), log: Some(dir.join("log")), log_limit, ..Config::default() });
     let mut client = server.client("writer");
     let counters = loop {
-        (0..40).for_each(|_| assert_eq!(ask(&mut client, "put/nobody/1A").0, Code::NoObject));
+        (0..40).for_each(|_| assert_eq!(ask(&mut client, "put/absent/1A").0, Code::NoObject));
         let counters = ask(&mut client, "describe/server").1;
         if (0..4).all(|moved| !counters.ends_with(&format!(" logs_moved={moved}"))) {
             break counters;
@@ -159,7 +159,7 @@ fn the_log_is_bounded_and_each_of_its_files_has_whole_lines() {
     for name in &names {
         let text = std::fs::read_to_string(name).unwrap();
         // A single write holds at most the records between two checks.
-        assert!(!text.is_empty() && text.lines().all(|line| line.contains(" put/nobody/1A -> NO_OBJECT/")), "{text}");
+        assert!(!text.is_empty() && text.lines().all(|line| line.contains(" put/absent/1A -> NO_OBJECT/")), "{text}");
         assert!(text.ends_with('\n'));
     }
     std::fs::remove_dir_all(&dir).unwrap();
@@ -179,7 +179,7 @@ fn a_list_that_is_too_long_for_a_reply_is_sent_in_parts() {
     // A single reply contains the position at which to continue.
     let (code, told) = ask(&mut client, "list/*");
     let next: usize = told.split(' ').next().unwrap().parse().unwrap();
-    assert_eq!((code, told), (Code::Ok, format!("{next} of 3000: go on with the complement {next}")));
+    assert_eq!((code, told), (Code::Ok, format!("{next} of 3000: continue with the complement {next}")));
     assert_eq!(ask(&mut client, "list/*/2999").1, "storage_ring_magnet_power_supply_2999=many");
     assert_eq!(ask(&mut client, "list/*/3000"), (Code::Ok, String::new()));
     assert_eq!(ask(&mut client, "list/*/all").0, Code::Malformed);

@@ -289,7 +289,7 @@ fn each_is_answered(server: &Server, line: &str, most: usize) {
 fn requests_of_a_client_that_reads_no_replies_wait_and_are_all_answered() {
     let server = server();
     // More than the reply queue holds, and together with it more than the request queue.
-    each_is_answered(&server, "get/nobody/x", 10_000);
+    each_is_answered(&server, "get/absent/x", 10_000);
     let claims: Vec<String> = (0..200).map(|at| format!("{}_{at:03}", "x".repeat(100))).collect();
     let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
     for (name, claims) in [("first", &claims[..30]), ("second", &claims[30..60]), ("third", &claims[60..90])] {
@@ -328,8 +328,8 @@ fn claims_are_exclusive_and_greetings_are_checked() {
     assert!(own.to_string().contains("is the message server itself"), "{own}");
     let name = refused(|| Client::connect(&server.name, "two words", Band::DEFAULT));
     assert!(name.to_string().contains("without blanks"), "{name}");
-    let nobody = Client::connect("nobody-serves-this", "test", Band::DEFAULT).err().unwrap();
-    assert!(nobody.to_string().contains("tahti msg serve"), "{nobody}");
+    let error = Client::connect("no-such-server", "test", Band::DEFAULT).err().unwrap();
+    assert!(error.to_string().contains("tahti msg serve"), "{error}");
 }
 
 #[test]
@@ -377,11 +377,11 @@ fn a_flood_on_one_band_loses_log_records_of_that_band_only_and_they_are_counted(
     let mut bulk = come(|| Client::connect(&name, "bulk", Band::new(0).unwrap()));
     let sending = Sending { limit: LONG, ..Sending::default() };
     for round in 0..FLOOD {
-        while bulk.outstanding() >= 200 || bulk.send("put/nobody/1A", &sending) == Err(ClientError::Full) {
+        while bulk.outstanding() >= 200 || bulk.send("put/absent/1A", &sending) == Err(ClientError::Full) {
             assert_eq!(bulk.next(LONG).unwrap().unwrap().code, Code::NoObject);
         }
         if round % 1_000 == 0 {
-            assert_eq!(urgent.ask("put/nobody/2A", &sending).unwrap().code, Code::NoObject);
+            assert_eq!(urgent.ask("put/absent/2A", &sending).unwrap().code, Code::NoObject);
         }
     }
     while bulk.outstanding() > 0 {
@@ -408,8 +408,8 @@ fn a_flood_on_one_band_loses_log_records_of_that_band_only_and_they_are_counted(
             .filter_map(|line| line.split_once(&format!("message-log band={band} lost="))?.1.split_once(':'));
         lines.map(|(lost, _)| lost.parse::<usize>().unwrap()).sum()
     };
-    assert_eq!(count(" band=7 put/nobody/2A -> NO_OBJECT/"), FLOOD / 1_000);
-    assert_eq!((lost("7"), count(" band=0 put/nobody/1A -> NO_OBJECT/") + lost("0")), (0, FLOOD));
+    assert_eq!(count(" band=7 put/absent/2A -> NO_OBJECT/"), FLOOD / 1_000);
+    assert_eq!((lost("7"), count(" band=0 put/absent/1A -> NO_OBJECT/") + lost("0")), (0, FLOOD));
     assert!(lost("0") > 0, "the flood must exceed the queue");
 }
 

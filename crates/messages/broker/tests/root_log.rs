@@ -44,7 +44,7 @@ fn unwritten(client: &mut Client) -> usize {
 }
 
 fn put(client: &mut Client, times: usize) -> usize {
-    (0..times).for_each(|_| assert_eq!(ask(client, "put/nobody/1A").0, Code::NoObject));
+    (0..times).for_each(|_| assert_eq!(ask(client, "put/absent/1A").0, Code::NoObject));
     times
 }
 
@@ -63,7 +63,7 @@ fn told(log: &Path) -> (usize, usize) {
                 lost += rest.split(':').next().unwrap().parse::<usize>().unwrap();
             }
             None => {
-                assert!(line.contains(" put/nobody/1A -> NO_OBJECT/") && line.ends_with("us"), "half a line: {line}");
+                assert!(line.contains(" put/absent/1A -> NO_OBJECT/") && line.ends_with("us"), "half a line: {line}");
                 written += 1;
             }
         }
@@ -119,14 +119,14 @@ fn refused_requests_of_another_user_displace_no_write_in_the_log_and_are_summari
         ..Config::default()
     };
     let server = Server::start(config);
-    assert_eq!(ask(&mut server.client("owner"), "put/nobody/1A").0, Code::NoObject);
+    assert_eq!(ask(&mut server.client("owner"), "put/absent/1A").0, Code::NoObject);
     as_another_user(|| {
         let mut client = server.client("stranger");
         let sending = Sending { limit: LONG, ..Sending::default() };
         let (mut sent, mut answered) = (0, 0);
         while answered < FLOOD {
             while sent < FLOOD && client.outstanding() < 100 {
-                client.send("put/nobody/1A", &sending).unwrap();
+                client.send("put/absent/1A", &sending).unwrap();
                 sent += 1;
             }
             let reply = client.next(LONG).unwrap().expect("an answer");

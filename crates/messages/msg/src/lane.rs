@@ -155,12 +155,12 @@ impl Lane {
     /// A lane without connections, of a server that runs as user `owner`.
     #[must_use]
     pub fn new(limits: Limits, owner: u32, tables: Arc<Tables>) -> Self {
-        let nobody = Conn { slot: 0, turn: 0 };
+        let unconnected = Conn { slot: 0, turn: 0 };
         let empty = Pending {
             turn: 0,
             held: false,
-            client: nobody,
-            manager: nobody,
+            client: unconnected,
+            manager: unconnected,
             header: Header::request(Band::DEFAULT, 0),
             since: MonoNs(0),
             writes: false,
@@ -356,7 +356,7 @@ impl Lane {
                     return Err(no(
                         Code::Denied,
                         format_args!(
-                            "no rule lets {who} {verb} {object}; without one only the server's own user and root may"
+                            "no rule allows {who} to {verb} {object}; without a rule only the server's user and root may"
                         ),
                     ));
                 }

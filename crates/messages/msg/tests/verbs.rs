@@ -21,7 +21,7 @@ fn table() -> String {
         let by = match served_by {
             ServedBy::Device => "manager, by a row of its tables",
             ServedBy::Manager => "manager",
-            ServedBy::ManagerOrServer => "manager, or the server where there is none",
+            ServedBy::ManagerOrServer => "manager; the server if none serves the object",
             ServedBy::Server => "server",
         };
         let (meaning, writes) = (verb.meaning(), yes(verb.writes()));

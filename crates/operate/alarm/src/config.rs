@@ -495,7 +495,7 @@ fn alarm(section: &Section<'_>, config: &mut Config, channels: &mut HashSet<Stri
     }
     match section.words("phoebus_filter", found) {
         Some((_, span)) if !spec.filter_text.is_empty() => {
-            found.error(span, "`phoebus_filter` besides `filter`", "one of them", "remove `phoebus_filter`");
+            found.error(span, "both `filter` and `phoebus_filter`", "one of them", "remove `phoebus_filter`");
         }
         Some((text, span)) => {
             found.warning(

@@ -96,7 +96,7 @@ struct Import<'t> {
     counted: Cell<(usize, usize)>,
 }
 
-/// The text of a configuration: UTF-8, or ISO-8859-1 if its XML declaration says so.
+/// The text of a configuration: UTF-8, or ISO-8859-1 if its XML declaration names that.
 ///
 /// # Errors
 /// Another encoding, with the place and a remedy.
@@ -762,7 +762,7 @@ mod tests {
             "{found:?}"
         );
         let (_, found) = crate::read(&toml.replace("phoebus_filter", "filter = \"A > 1\"\nphoebus_filter"));
-        assert!(found.iter().any(|one| one.message.contains("`phoebus_filter` besides `filter`")), "{found:?}");
+        assert!(found.iter().any(|one| one.message.contains("both `filter` and `phoebus_filter`")), "{found:?}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ type Counted = Option<Extent>;
 pub(crate) enum Job {
     /// Its first samples, with this extent, were sent.
     Begin(Bucket, Extent),
-    /// It gets no more samples.
+    /// It receives no further samples.
     End(Bucket, Counted),
 }
 

@@ -50,7 +50,9 @@ fn credentials(file: &Path) -> Result<(String, String), Failure> {
     let wrong = |why: String| -> Failure { format!("{}: {why}", file.display()).into() };
     let about = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
     if about.permissions().mode() & 0o007 != 0 {
-        return Err(wrong("everybody may read or change it; expected owner and group alone: chmod o= FILE".into()));
+        return Err(wrong(
+            "all users may read or change it; expected access for owner and group only: chmod o= FILE".into(),
+        ));
     }
     if about.len() > CREDENTIALS_MAX {
         return Err(wrong(format!("{} bytes; expected two lines: user, password", about.len())));

@@ -199,7 +199,7 @@ impl Archive {
 
     fn damaged(&self, name: &str, at: i64, why: String) -> StoreError {
         let source = format!("{name}, sample of {at} ns since 1970: {why}").into();
-        self.wrong("understand what somebody has written there")(source)
+        self.wrong("interpret the row, which another program wrote")(source)
     }
 
     fn sample(&self, name: &str, row: Row) -> Result<(i64, Sample), StoreError> {

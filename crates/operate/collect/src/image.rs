@@ -50,7 +50,7 @@ impl Image {
         if !sys::peer::is_believed(about.uid()) {
             let (uid, peers) = (about.uid(), sys::peer::PEERS);
             let why = format!(
-                "it belongs to user {uid}; expected our own or root: remove it, or set {peers}={uid} if that user is to be believed"
+                "it belongs to user {uid}; expected our own or root: remove it, or set {peers}={uid} to trust that user"
             );
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         }

@@ -71,7 +71,7 @@ enum Message {
     Away(String),
 }
 
-/// What shows that a pattern of names is connected.
+/// Evidence that a pattern of names is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
     /// Its source, which reports [`Item::Missing`] itself. Values may be rare.

@@ -380,7 +380,7 @@ impl Collector<'_> {
             // The pack is on the disk, or its files are unchanged.
             let _ = packing.join();
         }
-        // What the last samples reveal is reported before the end.
+        // Report faults that the last samples reveal.
         self.logger.sync(mono());
         self.tell_failures(mono());
         let account = self.logger.close(mono(), wall());

@@ -208,7 +208,7 @@ impl Manifest {
     /// Appends entries. They are safe on the disk when this returns.
     ///
     /// # Errors
-    /// The disk's error. The entries are then in memory but not in the file; [`write_anew`](Self::write_anew) writes all of them.
+    /// The disk's error. The entries are then in memory but not in the file; [`rewrite`](Self::rewrite) writes all of them.
     pub(crate) fn append<F: Files>(&mut self, files: &F, records: &[Record]) -> io::Result<()> {
         let _one = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have appended since the last read.
@@ -221,7 +221,7 @@ impl Manifest {
             }
             if there.archive.is_none() {
                 self.replace(files)?;
-                return Err(io::Error::new(ErrorKind::NotFound, "it was missing or unreadable, and was written anew"));
+                return Err(io::Error::new(ErrorKind::NotFound, "it was missing or unreadable, and was written again"));
             }
             *self = there;
         }
@@ -274,7 +274,7 @@ impl Manifest {
     }
 
     /// Rewrites the manifest from the present state, replacing the file.
-    pub(crate) fn write_anew<F: Files>(&mut self, files: &F) -> Result<(), StoreError> {
+    pub(crate) fn rewrite<F: Files>(&mut self, files: &F) -> Result<(), StoreError> {
         let _one = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
         self.replace(files).map_err(StoreError::io(MANIFEST, "write"))
     }

@@ -381,7 +381,7 @@ fn a_missing_manifest_is_rebuilt_and_reported_by_the_next_start() {
     files.remove("manifest").unwrap();
     assert_eq!(read(&files).unwrap(), (expected.clone(), true));
     let logger = Logger::open(files.clone(), small(), 0).unwrap();
-    assert!(logger.last_error().unwrap().contains("was written anew"), "{:?}", logger.last_error());
+    assert!(logger.last_error().unwrap().contains("was written again"), "{:?}", logger.last_error());
     assert_eq!(logger.account().failures, 1);
     assert_eq!(read(&files).unwrap(), (expected, false));
     assert!(verify(&files).unwrap().iter().all(|one| one.damage.is_empty()));

@@ -380,7 +380,7 @@ async fn serve(
         },
     };
     let answer = turn.run(move || connection.shared.site.answer(&request, now())).await;
-    Ok(respond(answer.unwrap_or_else(|_| Answer::text(500, "a fault in the server; its log says more"))))
+    Ok(respond(answer.unwrap_or_else(|_| Answer::text(500, "a fault in the server; see its log"))))
 }
 
 fn request(parts: hyper::http::request::Parts, body: Vec<u8>, connection: &Connection) -> Request {
@@ -445,7 +445,7 @@ async fn websocket(
     let socket = match socket.await {
         Ok(Ok(socket)) => socket,
         Ok(Err(answer)) => return respond(answer),
-        Err(_) => return respond(Answer::text(500, "a fault in the server; its log says more")),
+        Err(_) => return respond(Answer::text(500, "a fault in the server; see its log")),
     };
     tokio::spawn(async move {
         // Keeps the seat until the end of the conversation.

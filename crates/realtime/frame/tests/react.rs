@@ -173,7 +173,7 @@ fn each_discipline_behaves_as_published_for_react() {
         ("underrunnable must yield once it began", &[(0, "underrunnable")], &[150], &[1], &["0: 1 Overrun 1 Counted"]),
         ("overrunnable need not yield", &[(0, "overrunnable"), (2, "real-time")], &[150, 10], &[1], &[]),
         ("overrunnable must begin", &[(0, "overrunnable")], &[50], &[150, 1], &["0: 0 Overrun 1 Counted", "0: 1 Underrun 1 Counted"]),
-        ("it goes on where it is queued again, not before", &[(0, "overrunnable"), (2, "real-time")], &[250], &[1], &["2: 1 Overrun 1 Counted"]),
+        ("it continues where it is queued again, not before", &[(0, "overrunnable"), (2, "real-time")], &[250], &[1], &["2: 1 Overrun 1 Counted"]),
         ("continuable: having yielded once counts", &block, &[50], &[1], &[]),
         ("continuable: it has the whole block", &block, &[250], &[1], &[]),
         ("continuable: but not more", &block, &[350], &[1], &["2: 1 Overrun 1 Counted"]),
@@ -330,7 +330,7 @@ fn in_an_extended_minor_no_activity_loses_its_turn() {
         for (with, at_once) in
             [("skip", "Counted"), ("demote", "Counted"), ("restart", "Counted"), ("safe-value", "SafeValue")]
         {
-            let what = format!("{recovery} beside {with}");
+            let what = format!("{recovery} with {with}");
             let counted = [String::from("0: 0 Overrun 1 MoreTime"), format!("0: 1 Underrun 1 {at_once}")];
             // It yields in the extra time of the other activity: the fault is forgiven, and its next minor is normal.
             let mut world = World::new(&begins(recovery, with), &[&[110, 10], &[10]]);

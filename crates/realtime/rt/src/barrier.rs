@@ -187,6 +187,6 @@ mod tests {
                 .to_string()
                 .contains("not made by tahti")
         );
-        assert!(crate::ask("nobody-offers-this").unwrap_err().to_string().contains("expected a process"));
+        assert!(crate::ask("not-offered").unwrap_err().to_string().contains("expected a running process"));
     }
 }

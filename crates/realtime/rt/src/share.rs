@@ -18,7 +18,7 @@ pub enum ShareError {
         error: sys::Error,
     },
     /// No process offers memory under this name.
-    #[error("nothing is offered as {name:?} ({error}); expected a process that does to run")]
+    #[error("nothing is offered as {name:?} ({error}); expected a running process that offers it")]
     NotOffered {
         /// The name.
         name: String,
@@ -34,7 +34,7 @@ pub enum ShareError {
         error: sys::Error,
     },
     /// No process exports variables under this name.
-    #[error("no variables are exported as {name:?} ({error}); expected a process that does to run")]
+    #[error("no variables are exported as {name:?} ({error}); expected a running process that exports them")]
     NotExported {
         /// The segment's name.
         name: String,

@@ -9,7 +9,7 @@
 //! ```
 //! use rt::team::{Team, TeamSpec};
 //!
-//! // Three workers and the leader each sum a share of what is shared.
+//! // Three workers and the leader each sum a share of the shared numbers.
 //! let spec = TeamSpec::new("sum", vec![None; 3]);
 //! let job = |numbers: &Vec<u64>, sum: &mut u64, me: rt::team::Worker| *sum = numbers[me.share(numbers.len())].iter().sum();
 //! let mut team = Team::start(spec, (1..=1000).collect(), |_| 0, job)?;

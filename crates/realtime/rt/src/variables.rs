@@ -196,6 +196,6 @@ mod tests {
         let imports = Imports::open(&name).unwrap();
         assert_eq!(imports.get("voltage").map(|read| (read.value, read.pulse)), Some((Number::Float(2.5), 9)));
         assert!(imports.is_alive() && imports.get("current").is_none());
-        assert!(Imports::open("nobody-exports-this").unwrap_err().to_string().contains("expected a process"));
+        assert!(Imports::open("not-exported").unwrap_err().to_string().contains("expected a running process"));
     }
 }

@@ -54,8 +54,8 @@ fn a_refused_join_returns_the_reason() {
     // The frame detects that the member left, and its place is free again.
     served.until("its place is free", || served.join("control").is_ok());
     assert!(Watcher::open(&served.name).unwrap().page().counter(FrameCounter::Refused) >= 2);
-    let nobody = Member::join("test/nobody", "a", None, DurNs(0)).unwrap_err();
-    assert!(nobody.to_string().contains("no frame \"test/nobody\" runs here"), "{nobody}");
+    let absent = Member::join("test/absent", "a", None, DurNs(0)).unwrap_err();
+    assert!(absent.to_string().contains("no frame \"test/absent\" runs here"), "{absent}");
     let again = Spec::new(&served.name, vec![DurNs::from_ms(1)], vec![Activity::new("a", Some(DurNs(1)), 0..1)]);
     let config = Config { spec: again, cpu: None, priority: Priority(50), join_within: PATIENCE, followers: vec![] };
     assert!(Runner::new(config).err().unwrap().to_string().contains("runs already"));
@@ -458,11 +458,11 @@ fn a_group_starts_only_when_complete_and_stays_synchronous() {
 #[test]
 fn a_group_that_stays_incomplete_ends() {
     let lengths = [DurNs::from_ms(4)];
-    let mut leader = Served::of("alone", TimeBase::Timer, &lengths, &["a"], DurNs::from_ms(60), &["nobody"]);
+    let mut leader = Served::of("alone", TimeBase::Timer, &lengths, &["a"], DurNs::from_ms(60), &["absent"]);
     let mut member = leader.join("a").unwrap();
     assert!(member.next_turn().is_none(), "it never has a turn");
     let reports = leader.end();
-    let why = "not all of its followers are ready (nobody): all start or none";
+    let why = "not all of its followers are ready (absent): all start or none";
     assert!(reports.contains(&Report::Over(why.to_owned())), "{reports:?}");
 }
 

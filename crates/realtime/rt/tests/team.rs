@@ -49,7 +49,7 @@ fn sleeps(tid: i32) -> bool {
 }
 
 #[test]
-#[ignore = "started by the tests beside it, as another process"]
+#[ignore = "the other tests start it as a separate process"]
 fn holds_the_lock() {
     let lock = Lock::attach(rt::ask(&std::env::var(NAME).unwrap()).unwrap()).unwrap();
     let held = lock.lock().unwrap();
@@ -59,7 +59,7 @@ fn holds_the_lock() {
 }
 
 #[test]
-#[ignore = "started by the tests beside it, as another process"]
+#[ignore = "the other tests start it as a separate process"]
 fn waits_for_the_condition() {
     let condition = Condition::attach(rt::ask(&std::env::var(NAME).unwrap()).unwrap()).unwrap();
     let ticket = condition.ticket();
@@ -111,7 +111,7 @@ fn a_waiter_that_is_killed_consumes_no_signal_of_a_condition() {
 }
 
 #[test]
-#[ignore = "started by the tests beside it, as another process"]
+#[ignore = "the other tests start it as a separate process"]
 fn comes_to_the_barrier_twice() {
     let barrier = Barrier::attach(rt::ask(&std::env::var(NAME).unwrap()).unwrap()).unwrap();
     assert_ne!(barrier.wait(DurNs::ZERO, None), Met::Broken);

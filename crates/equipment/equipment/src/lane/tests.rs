@@ -155,7 +155,7 @@ fn requests_are_interpreted_executed_and_converted() {
         ("put/sr_mag_ps_b/100A", "OK"),
         ("put/sr_mag_ps_b/1000mA", "OK"),
         ("put/sr_mag_ps_b/501A", "failed: 501A is out of range; expected 0A to 500A"),
-        ("put/sr_mag_ps_b/5V", "failed: the unit does not fit; expected A, or what converts to it"),
+        ("put/sr_mag_ps_b/5V", "failed: the unit does not fit; expected A or a unit that converts to A"),
         ("put/sr_mag_ps_b/sideways", "failed: no such value; expected NUMBERA, off|on"),
         ("put/sr_mag_ps_b/onn", "failed: no such value (did you mean \"on\"?); expected NUMBERA, off|on"),
         ("get/sr_mag_ps_b/current", "failed: no such attribute; expected current_adc"),

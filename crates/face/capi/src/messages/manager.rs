@@ -294,7 +294,7 @@ pub unsafe extern "C" fn tahti_answer(
             true => replies.answer_made(ticket, answer.code, answer.complement, body_bytes as usize),
             false => replies.answer(ticket, &answer),
         };
-        if put { Ok(0) } else { Err("the message server does not take answers any more".into()) }
+        if put { Ok(0) } else { Err("the message server no longer accepts answers".into()) }
     };
     answer(put())
 }
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn tahti_manager_answer(
         let answer = unsafe { answered(code, complement, body, body_bytes) }?;
         let mut put = false;
         only(&place.open)?.lane.replies(|replies| put = replies.answer(Ticket { id, band }, &answer));
-        if put { Ok(0) } else { Err("the message server does not take answers any more".into()) }
+        if put { Ok(0) } else { Err("the message server no longer accepts answers".into()) }
     };
     answer(put())
 }

@@ -110,7 +110,7 @@ fn described(act: &Act) -> String {
     let why = |why: &str| if why.is_empty() { String::new() } else { format!(" ({})", visible(why)) };
     match act {
         Act::Acknowledge { .. } => format!("acknowledged {names}"),
-        Act::Unacknowledge { .. } => format!("acknowledgement taken back of {names}"),
+        Act::Unacknowledge { .. } => format!("acknowledgement withdrawn: {names}"),
         Act::Shelve { time, once, why: text, .. } => {
             let once = if *once { " or until all is well" } else { "" };
             format!("shelved {names} for {}{once}{}", visible(time), why(text))

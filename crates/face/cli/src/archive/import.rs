@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     println!("{}", import.so_far());
     if let Some((old, ..)) = renames.0.iter().find(|(_, _, came)| !came) {
         return Err(format!(
-            "the files have no signal {old}, which --rename names: see what they have by importing elsewhere"
+            "the files have no signal {old}, named by --rename; to list their signals, import them into an empty folder"
         )
         .into());
     }

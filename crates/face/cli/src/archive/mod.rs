@@ -207,7 +207,7 @@ fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
         damaged += file.damage.len();
         let tail = match file.tail {
             0 => String::new(),
-            len => format!(", {len} bytes behind them as a crash leaves them, or as a logger that is writing"),
+            len => format!(", then {len} incomplete bytes, as after a crash or while a logger writes"),
         };
         println!("{}  {} bytes, {} blocks, {} samples{tail}", file.name, file.bytes, file.blocks, file.samples);
         for damage in &file.damage {

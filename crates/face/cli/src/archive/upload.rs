@@ -84,7 +84,7 @@ fn once(upload: Upload, mut progress: Progress) -> Result<ExitCode, Failure> {
     progress.clear();
     if is_interrupted {
         let done = format!("{} samples sent", status.samples);
-        return Err(interrupted(&done, "run the command again; it continues behind the last sample that was sent"));
+        return Err(interrupted(&done, "run the command again; it continues after the last sample that was sent"));
     }
     Ok(shown(&status, true))
 }

@@ -140,7 +140,7 @@ fn check(plant: &Path) -> Result<(), Failure> {
         frame::draw(&config.spec, &plan).iter().for_each(|line| println!("{line}"));
         match config.cpu {
             Some(cpu) => println!("          on CPU {cpu}, dispatcher fifo:{}", config.priority.0),
-            None => println!("          without a CPU of its own: order and parking are not enforced"),
+            None => println!("          without a separate CPU: order and parking are not enforced"),
         }
     }
     Ok(())

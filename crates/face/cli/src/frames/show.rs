@@ -92,7 +92,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             count(FrameCounter::Parked),
         ),
         format!(
-            "trigger stopped {}, early {}, late {}; joins refused {}, callers hung up on {}; dispatcher: {} page faults, {} allocations",
+            "trigger stopped {}, early {}, late {}; joins refused {}, callers disconnected {}; dispatcher: {} page faults, {} allocations",
             count(FrameCounter::TriggerStopped),
             count(FrameCounter::TriggerEarly),
             count(FrameCounter::TriggerLate),
@@ -157,8 +157,7 @@ pub(super) fn summary(page: &FramePage<'_>) -> Vec<String> {
             count(ActivityCounter::PageFaults),
         ));
         if let (Some(deadline), Some(tally)) = (page.deadline(activity), page.tally(activity)) {
-            let share =
-                tally.share().map_or("nothing due".to_owned(), |share| format!("{share} of the possible value"));
+            let share = tally.share().map_or("nothing due".to_owned(), |share| format!("{share} of the full value"));
             lines
                 .push(format!("{:<16} deadline {deadline}: {share}, {} of {} results late", "", tally.late, tally.due));
         }

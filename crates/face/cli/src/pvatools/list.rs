@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     listed.err().unwrap_or(ExitCode::SUCCESS)
 }
 
-/// What is known of a server: its version and its addresses.
+/// Version and addresses of each server, by its GUID.
 type Servers = BTreeMap<String, (u8, Vec<Address>)>;
 
 /// Searches for servers until the time is over or `enough` has been found.

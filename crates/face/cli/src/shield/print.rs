@@ -23,7 +23,7 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Prints the suggested CPUs, and what stays on each CPU.
 pub(super) fn suggested(cpus: &CpuSet, ranked: &[Rated]) {
     println!("shield CPUs {cpus} (--cpus {cpus}, or auto:{})\n", cpus.count());
-    println!("{:>4} {:>12}   what no shield moves away", "CPU", "events/s");
+    println!("{:>4} {:>12}   what a shield cannot move away", "CPU", "events/s");
     for one in ranked {
         let mark = if cpus.contains(one.cpu) { "*" } else { " " };
         let isolated = one.isolated.then(|| "isolated at boot".to_owned());

@@ -138,7 +138,7 @@ impl Model {
         let age = seen.map_or(String::new(), |seen| format!("; last seen {} ago", short(now - seen.plant.now)));
         let first = coloured(Color::Red, &format!(": DOWN: the plant went down{age}"));
         let name = &self.plant;
-        let second = format!("`tahti up` starts it again and is shown here; `tahti logs -P {name}` has what happened");
+        let second = format!("`tahti up` starts it again and appears here; `tahti logs -P {name}` has the reason");
         vec![Line::from(vec![head(name), first]), Line::from(text(&second))]
     }
 
@@ -325,8 +325,8 @@ fn late(seen: &PlantSample, now: MonoNs) -> Vec<Line<'static>> {
     let Some(late) = &seen.late else {
         return vec![head("Late wake-ups: no flight recorder runs; add [recorder] to the plant file").into()];
     };
-    let stands = short(now - late.now);
-    let title = format!("Wake-ups later than {} (as of {stands} ago), newest first:", late.above);
+    let age = short(now - late.now);
+    let title = format!("Wake-ups later than {} (as of {age} ago), newest first:", late.above);
     [head(&title).into()]
         .into_iter()
         .chain(late.last.iter().map(|one| text(&crate::trace::late(one, now)).into()))

@@ -22,7 +22,7 @@ fn a_circuit_is_opened_kept_and_closed_as_by_cs_server() {
                 wire.say(command::CLEAR_CHANNEL, 0, 0, sid, 156, b"");
                 wire.settle();
             }),
-            ("channels of every type tell it with their count", |wire| {
+            ("channels of every type report type and count", |wire| {
                 for (name, _) in CHANNELS {
                     wire.create(name, 1);
                 }
@@ -40,7 +40,7 @@ fn a_circuit_is_opened_kept_and_closed_as_by_cs_server() {
             }),
             ("names that are not there fail and the circuit lives on", |wire| {
                 for name in [
-                    "nobody",
+                    "absent",
                     "X:i.NOPE",
                     "X:",
                     "X:i.",
@@ -158,10 +158,10 @@ fn a_circuit_is_opened_kept_and_closed_as_by_cs_server() {
                 wire.say(command::SEARCH, 5, 11, 0x1234, 0x1234, b"X:i\0");
                 wire.settle();
             }),
-            ("searches for nobody", |wire| {
+            ("searches for an absent name", |wire| {
                 wire.say(command::VERSION, 0, 13, 0, 0, b"");
-                wire.say(command::SEARCH, 5, 13, 1, 1, b"nobody\0");
-                wire.say(command::SEARCH, 10, 13, 2, 2, b"nobody\0");
+                wire.say(command::SEARCH, 5, 13, 1, 1, b"absent\0");
+                wire.say(command::SEARCH, 10, 13, 2, 2, b"absent\0");
                 wire.say(command::SEARCH, 5, 13, 3, 3, b"");
                 wire.settle();
             }),

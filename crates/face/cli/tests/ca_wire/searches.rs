@@ -13,9 +13,9 @@ type Search = (&'static str, Option<u32>, &'static [(u16, u32, &'static [u8])]);
 
 const SEARCHES: &[Search] = &[
     ("a name", Some(13), &[(5, 13, b"X:i\0")]),
-    ("nobody", Some(13), &[(5, 13, b"nobody\0")]),
-    ("nobody, who is to be told", Some(13), &[(10, 13, b"nobody\0")]),
-    ("several", Some(13), &[(5, 13, b"X:i\0"), (5, 13, b"nobody\0"), (5, 13, b"X:d.EGU\0"), (5, 13, b"X:s\0")]),
+    ("an absent name", Some(13), &[(5, 13, b"absent\0")]),
+    ("an absent name, with a reply required", Some(13), &[(10, 13, b"absent\0")]),
+    ("several", Some(13), &[(5, 13, b"X:i\0"), (5, 13, b"absent\0"), (5, 13, b"X:d.EGU\0"), (5, 13, b"X:s\0")]),
     ("an older client", Some(11), &[(5, 11, b"X:i\0")]),
     ("a client that numbers nothing", Some(10), &[(5, 10, b"X:i\0")]),
     ("a client of long ago", Some(3), &[(5, 3, b"X:i\0")]),

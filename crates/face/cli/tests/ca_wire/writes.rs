@@ -113,7 +113,7 @@ fn writes_are_done_and_refused_as_by_cs_server() {
                 });
                 wire.take(4);
             }),
-            ("a channel that is cleared while its put goes on", |wire| {
+            ("a channel that is cleared during its put", |wire| {
                 let sid = wire.create("X:busy.A", 1);
                 wire.together(|wire| {
                     wire.say(command::WRITE_NOTIFY, 6, 1, sid, 1, &1f64.to_be_bytes());

@@ -113,10 +113,10 @@ async function asks() {
   await shot(page, "signals", page.locator("section[aria-labelledby=signals-title]"));
   await accessible(page, "signals");
   await go(page, "messages");
-  await page.getByLabel("verb/object/complement").fill("get/nobody/x");
+  await page.getByLabel("verb/object/complement").fill("get/absent/x");
   await page.keyboard.press("Enter");
   await page.locator("[role=log] .bad").waitFor(patience);
-  await page.getByLabel("verb/object/complement").fill("put/nobody/1A");
+  await page.getByLabel("verb/object/complement").fill("put/absent/1A");
   await page.keyboard.press("Enter");
   await page.locator("[role=log]", { hasText: "viewers may only read" }).waitFor(patience);
 

@@ -109,7 +109,7 @@ fn a_guest_that_kvm_cannot_run_fails_with_the_reason_and_a_remedy() {
     sector[18..30].copy_from_slice(&[0x0f, 0x20, 0xe0, 0x80, 0xcc, 0x06, 0x0f, 0x22, 0xe0, 0x0f, 0x58, 0xc0]);
     fs::write(bench.dir.join("hmi.img"), &sector).unwrap();
     bench.ok(&["up", "plant.toml", "--detach"]);
-    says(&bench, "the guest STANDS STILL (internal-error): KVM or the emulator could not continue");
+    says(&bench, "the guest DOES NOT RUN (internal-error): KVM or the emulator could not continue");
     says(&bench, "tahti: the guest cannot continue (internal-error): ");
     assert!(log(&bench).contains("set accel = \"emulated\""), "{}", log(&bench));
     bench.until("it has failed", || bench.process("hmi")["pid"].is_null());

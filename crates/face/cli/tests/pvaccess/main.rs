@@ -1,4 +1,4 @@
-//! PVAccess of `tahti ioc` beside its peers: p4p as a client, and QSRV2 as another server of the same database.
+//! PVAccess of `tahti ioc` compared with its peers: p4p as a client, and QSRV2 as another server of the same database.
 //!
 //! `cargo xtask test epics` installs both. Everything stays on loopback, on free ports.
 

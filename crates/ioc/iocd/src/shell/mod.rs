@@ -344,8 +344,8 @@ impl Shell {
         self.failures > 0
     }
 
-    /// Reports failed commands of scripts to the supervisor. An IOC continues without what they would have done, as in C, so
-    /// that its plant must say so.
+    /// Reports failed commands of scripts to the supervisor. An IOC continues after a failed command, as in C, so
+    /// its plant must report it.
     pub fn report_failures(&self) {
         let Some((place, error)) = &self.first_failure else { return };
         let text = match self.failures {

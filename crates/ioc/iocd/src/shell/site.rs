@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 32;
 /// Maximum number of files.
 const FILES_MAX: usize = 200_000;
 
-/// What to do with functions in C.
+/// Remedy for functions in C.
 const COMPILE: &str =
     "compile its source: tahti ioc --headers DIR, then cc -shared -fPIC -I DIR -o NAME.so NAME.c, then dlload NAME.so";
 

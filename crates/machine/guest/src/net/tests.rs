@@ -156,7 +156,7 @@ fn datagrams_reach_their_service_and_answers_return() {
     let mut guest = Guest::new(&[Rule { udp: true, port: 5064, to: server.local_addr().unwrap() }], None);
     let handle = guest.sockets.add(datagrams(1234));
     let socket = guest.sockets.get_mut::<udp::Socket<'_>>(handle);
-    socket.send_slice(b"who has it", IpEndpoint::new(GATEWAY.into(), 5064)).unwrap();
+    socket.send_slice(b"search", IpEndpoint::new(GATEWAY.into(), 5064)).unwrap();
     let asked = std::thread::spawn(move || {
         let mut bytes = [0; 64];
         let (count, from) = server.recv_from(&mut bytes).unwrap();
@@ -168,7 +168,7 @@ fn datagrams_reach_their_service_and_answers_return() {
         Some((bytes.to_vec(), about.endpoint))
     });
     assert_eq!(answer, (b"I".to_vec(), IpEndpoint::new(GATEWAY.into(), 5064)));
-    assert_eq!(asked.join().unwrap(), b"who has it");
+    assert_eq!(asked.join().unwrap(), b"search");
 }
 
 #[test]

@@ -98,14 +98,14 @@ fn served(name: &str, accel: Accel, turns: &'static [Turn]) -> (Result<GuestEnd,
     let is_over = over.clone();
     let qemus = std::thread::spawn(move || turns.iter().for_each(|turn| play(turn, &room, &folder, &is_over)));
     let guest = Guest { program: program.display().to_string(), accel, ..guest() };
-    let (mut told, note) = (String::new(), place.0.join(NOTE));
+    let (mut log, note) = (String::new(), place.0.join(NOTE));
     let ended = serve_by(Ok(()), &guest, &place.0, &mut |line| {
-        told += &format!("{line} [{}]\n", fs::read_to_string(&note).unwrap_or_default());
+        log += &format!("{line} [{}]\n", fs::read_to_string(&note).unwrap_or_default());
     });
     over.store(true, Ordering::Relaxed);
-    assert!(qemus.join().is_ok(), "not every turn arrived: {ended:?}, {told}");
+    assert!(qemus.join().is_ok(), "not every turn arrived: {ended:?}, {log}");
     assert!(!place.0.exists(), "{} still exists", place.0.display());
-    (ended, told)
+    (ended, log)
 }
 
 fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
@@ -170,53 +170,53 @@ fn play(turn: &Turn, room: &Path, folder: &Path, is_over: &AtomicBool) {
 #[test]
 fn a_guest_that_kvm_stops_with_an_internal_error_restarts_emulated_if_allowed() {
     let turns = &[Turn::Runs(&[INTERNAL_ERROR]), Turn::Runs(&[])];
-    let (ended, told) = served("falls-back", Accel::Auto, turns);
-    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{told}");
+    let (ended, log) = served("falls-back", Accel::Auto, turns);
+    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{log}");
     let emulated = "EMULATED, many times slower than the processor: KVM failed: internal-error";
     for line in [
         "hmi runs, by the processor (KVM) []\n",
-        "the guest STANDS STILL (internal-error): KVM or the emulator could not continue; see QEMU's messages above",
+        "the guest DOES NOT RUN (internal-error): KVM or the emulator could not continue; see QEMU's messages above",
         "under KVM: the guest cannot continue (internal-error): ",
         &format!("hmi runs, {emulated} [{emulated}]\n"),
     ] {
-        assert!(told.contains(line), "{line} in {told}");
+        assert!(log.contains(line), "{line} in {log}");
     }
 }
 
 #[test]
 fn a_guest_that_requires_kvm_fails_with_its_internal_error() {
-    let (ended, told) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&[INTERNAL_ERROR])]);
+    let (ended, log) = served("only-kvm", Accel::Kvm, &[Turn::Runs(&[INTERNAL_ERROR])]);
     let error = ended.unwrap_err().to_string();
     assert!(
         error.starts_with("the guest cannot continue (internal-error): ") && error.contains("accel = \"emulated\""),
         "{error}"
     );
-    assert!(!told.contains("EMULATED"), "{told}");
+    assert!(!log.contains("EMULATED"), "{log}");
 }
 
 #[test]
 fn a_guest_is_emulated_if_qemu_cannot_start_with_kvm() {
-    let (ended, told) = served("no-begin", Accel::Auto, &[Turn::Aborts, Turn::Runs(&[])]);
-    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{told}");
-    assert!(told.contains("under KVM: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
-    assert!(told.contains("the processor: KVM failed: QEMU ended with signal: 6 (SIGABRT)"), "{told}");
+    let (ended, log) = served("no-begin", Accel::Auto, &[Turn::Aborts, Turn::Runs(&[])]);
+    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{log}");
+    assert!(log.contains("under KVM: QEMU ended with signal: 6 (SIGABRT)"), "{log}");
+    assert!(log.contains("the processor: KVM failed: QEMU ended with signal: 6 (SIGABRT)"), "{log}");
 }
 
 #[test]
 fn a_temporary_stop_of_a_guest_is_reported_and_noted_until_it_continues() {
-    let (ended, told) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
-    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{told}");
+    let (ended, log) = served("still", Accel::Auto, &[Turn::Runs(&["io-error", "running", "paused", "running"])]);
+    assert_eq!(ended.unwrap(), GuestEnd::ByItself, "{log}");
     for line in
-        ["the guest STANDS STILL (io-error): a write", "the guest STANDS STILL (paused): it was paused through QEMU"]
+        ["the guest DOES NOT RUN (io-error): a write", "the guest DOES NOT RUN (paused): it was paused through QEMU"]
     {
-        assert!(told.contains(line), "{line} in {told}");
+        assert!(log.contains(line), "{line} in {log}");
     }
-    assert_eq!(told.matches("the guest goes on").count(), 2, "{told}");
+    assert_eq!(log.matches("the guest runs again").count(), 2, "{log}");
     // The note is updated after the message.
-    assert!(told.contains("the guest goes on [the guest STANDS STILL (io-error)"), "reported: {told}");
+    assert!(log.contains("the guest runs again [the guest DOES NOT RUN (io-error)"), "reported: {log}");
     assert!(
-        told.contains("it was paused through QEMU's monitor; continue it with `tahti guest resume` []\n"),
-        "no longer: {told}"
+        log.contains("it was paused through QEMU's monitor; continue it with `tahti guest resume` []\n"),
+        "no longer: {log}"
     );
 }
 

@@ -16,14 +16,14 @@ pub enum Meaning {
 use Meaning::{None as No, Rows};
 
 /// A name, a path or a choice that other keys refer to.
-const NAMES: Meaning = No("it names something; what it names has rows of its own");
+const NAMES: Meaning = No("a name; the named object has its own rows");
 /// Set by the kernel at the start; without it the process does not start.
 const AT_START: Meaning =
     No("set before the first instruction, or the process does not start; later changes by root are not observed");
 /// A rule for the supervisor.
-const RULE: Meaning = No("it says what the supervisor does next; nothing is promised about the machine");
+const RULE: Meaning = No("a rule for the supervisor, not a promise about the machine");
 /// A choice of members. A member that is not chosen is not part of the plant.
-const PROFILES: Meaning = No("it says whether the member is part of the plant; its other keys have the rows");
+const PROFILES: Meaning = No("it decides whether the member is part of the plant; its other keys have the rows");
 /// Configuration of a tahti service. The service checks it at its start and reports from its main loop.
 const SERVICE: Meaning = Rows(&[Runs, Ready, Serves]);
 /// Configuration of a service that reports its faults.
@@ -159,7 +159,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
     ("[[frame.mode]]", &[("name activities", NAMES)]),
     ("[watchdog]", &[("device timeout", Rows(&[Available]))]),
     ("[records]", &[("folder also", Rows(&[Records]))]),
-    ("include", &[("include", No("it names files; what they contain has rows with their lines"))]),
+    ("include", &[("include", No("it names files; their content has rows with their lines"))]),
     ("[variables]", &[("NAME", No("it is a part of other values, whose keys have rows"))]),
 ];
 

@@ -197,10 +197,10 @@ impl List<'_> {
             };
             self.add(name, Claim::Budget, words, &key("budget"));
         }
-        self.add(name, Claim::Available, "everything that it asks for is available".to_owned(), name);
+        self.add(name, Claim::Available, "all requested properties are available".to_owned(), name);
         self.results(process);
         if own_service(process).is_some() {
-            self.add(name, Claim::Serves, "does what it is for".to_owned(), name);
+            self.add(name, Claim::Serves, "works".to_owned(), name);
         }
         for promise in &mut self.all[begun..] {
             promise.optional = process.optional;
@@ -225,7 +225,7 @@ impl List<'_> {
             let deadline =
                 process.deadline.map_or_else(|| "its deadlines".to_owned(), |deadline| format!("deadline {deadline}"));
             let words = match least {
-                Some(least) => format!("at least {least} of the possible value, {deadline}"),
+                Some(least) => format!("at least {least} of the full value, {deadline}"),
                 None => format!("results within {deadline}"),
             };
             let key = format!("{name}.deadline");

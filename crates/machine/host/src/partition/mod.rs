@@ -139,7 +139,7 @@ pub enum Lack {
     Unified,
     /// Control groups that are mounted read-only.
     #[error(
-        "{0} is mounted read-only, as container runtimes do with the control groups of theirs: run tahti outside the container, or in one that may write there (`podman run --privileged --cgroupns private`, say)"
+        "{0} is mounted read-only, as container runtimes mount control groups: run tahti outside the container, or in one that may write there (`podman run --privileged --cgroupns private`, say)"
     )]
     ReadOnly(String),
     /// A directory that is in no journal.

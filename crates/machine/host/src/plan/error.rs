@@ -110,7 +110,7 @@ impl fmt::Display for PlanError {
                 )
             }
             Self::Overlap { dir, cpus } => {
-                write!(f, "{dir} already has CPUs {cpus} for itself: shield others, or give that cpuset up")
+                write!(f, "{dir} already has CPUs {cpus} exclusively: shield other CPUs, or release that cpuset")
             }
             Self::OnlyHere { dir, cpus } => {
                 write!(

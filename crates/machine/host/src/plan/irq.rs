@@ -32,7 +32,13 @@ pub(super) fn interrupts(context: &Context<'_>, draft: &mut Draft) {
         let left = now.minus(shield);
         let to = if left.is_empty() { context.housekeeping } else { left };
         let target = Target::File { path: DEFAULT_AFFINITY.into(), form: Form::Mask };
-        draft.step(context, target, Value::Cpus(to), "new interrupts", "devices that come later stay away too");
+        draft.step(
+            context,
+            target,
+            Value::Cpus(to),
+            "new interrupts",
+            "interrupts of devices added later also stay off the shielded CPUs",
+        );
     }
     let placed = |key: &IrqKey| context.want.irqs.iter().find(|placed| key.0.contains(&placed.words));
     for placed in &context.want.irqs {

@@ -146,7 +146,7 @@ fn note_choice(context: &Context<'_>, draft: &mut Draft) {
     draft.note(
         "choice of CPUs",
         format!(
-            "{}; from CPUs {better} less stays (--cpus {better}, or auto:{count}; tahti shield suggest)",
+            "{}; fewer of these remain on CPUs {better} (--cpus {better}, or auto:{count}; tahti shield suggest)",
             reasons.join(", ")
         ),
     );

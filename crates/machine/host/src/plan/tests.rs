@@ -359,7 +359,7 @@ fn an_impossible_shield_is_refused_with_the_reason_before_any_write() {
         ("7", "this machine has no CPU 7"),
         ("5", "CPUs 5 are offline"),
         ("3", "/sys/fs/cgroup/cpuset/docker has only CPUs 3"),
-        ("2", "/sys/fs/cgroup/cpuset/other already has CPUs 2 for itself"),
+        ("2", "/sys/fs/cgroup/cpuset/other already has CPUs 2 exclusively"),
     ] {
         let error = plan(&snapshot, &want(set(cpus))).unwrap_err().to_string();
         assert!(error.contains(expected), "{cpus}: {error}");

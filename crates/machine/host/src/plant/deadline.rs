@@ -13,7 +13,7 @@ const HOUR: DurNs = DurNs::from_secs(3600);
 pub(crate) const DEADLINE: Table = Table {
     header: "deadline",
     doc: "Deadline for full value, and the value of a late result ([values](../supervisor.md#the-value-of-late-results)). A result that never comes has \
-          no value. `ps` and the verdict show the value in percent of the possible.",
+          no value. `ps` and the verdict show the value in percent of the full value.",
     keys: &[
         key(
             "at",
@@ -43,7 +43,7 @@ pub(crate) const DEADLINE: Table = Table {
             r#""95%""#,
             "percentage, `0%` to `100%`",
             "none: any late result degrades the plant",
-            "Minimum value of all results over the plant's life, in percent of the possible. Below it the plant is *failed*.",
+            "Minimum value of all results over the plant's life, in percent of the full value. Below it the plant is *failed*.",
         ),
     ],
 };
@@ -53,7 +53,7 @@ pub(crate) const DEADLINE: Table = Table {
 pub struct DeadlineRule {
     /// The deadline, and the value of a late result.
     pub result: ResultDeadline,
-    /// Minimum value of all results, as a share of the possible value.
+    /// Minimum value of all results, as a share of the full value.
     pub least: Option<Worth>,
 }
 

@@ -435,7 +435,7 @@ pub const READY: Table = Table {
 /// `restart = {…}`
 pub const RESTART: Table = Table {
     header: "restart",
-    doc: "What happens after an unexpected end.",
+    doc: "Reaction to an unexpected end.",
     keys: &[
         key(
             "policy",

@@ -138,8 +138,8 @@ pub trait Surroundings {
     /// # Errors
     /// The reason, with its remedy.
     fn partition(&self) -> Result<(), Missing>;
-    /// Whether `program` can be started from folder `dir`, and whether `user`, if given, has the permission, as far as mode
-    /// bits tell.
+    /// Whether `program` can be started from folder `dir`, and whether `user`, if given, has the permission, according to the
+    /// mode bits.
     ///
     /// # Errors
     /// The missing program or file, or the first file or folder without permission.
@@ -289,7 +289,12 @@ fn read_plant(
         }
         if matches!(word, "include" | "variables") {
             // In a plant of several files these keys have already been replaced by blanks.
-            found.error(key.span(), format!("`{word}` in a text that stands alone"), "a plant file", "remove it");
+            found.error(
+                key.span(),
+                format!("`{word}` in a plant that is not read from a file"),
+                "a plant file",
+                "remove it",
+            );
             continue;
         }
         if let Some((_, what)) = keys::RESERVED.iter().find(|(name, _)| *name == word) {

@@ -17,7 +17,7 @@ const WHOLE: &[Table] = &[
     super::recorder::READ,
 ];
 
-/// Tables that stand as a value in a table, documented with it.
+/// Tables that are the value of a key of another table, documented with it.
 const INNER: &[Table] = &[super::ioc::LOAD];
 
 /// The schema.

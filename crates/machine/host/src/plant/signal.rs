@@ -392,8 +392,8 @@ mod tests {
         }
         let unsaid = read(&good.replace("every = 100\n", "")).1;
         assert!(unsaid[0].message.contains("without the number of images to store"), "{unsaid:?}");
-        for beside in ["scan = \"1s\"", "deadband = 0", "on_fault = \"5s\""] {
-            assert_eq!(lines(&good.replace("every = 100", &format!("every = 100\n{beside}"))), [5], "{beside}");
+        for key in ["scan = \"1s\"", "deadband = 0", "on_fault = \"5s\""] {
+            assert_eq!(lines(&good.replace("every = 100", &format!("every = 100\n{key}"))), [5], "{key}");
         }
         assert_eq!(lines(&good.replace("every = 100", "every = 0")), [5]);
     }

@@ -88,10 +88,10 @@ impl fmt::Display for Change {
                 write!(f, "~ {name}: {effect} (changed: {})", keys.join(", "))
             }
             Self::Shield { text } => write!(f, "~ shield: {text}"),
-            Self::Partition { name, is: Presence::New, .. } => write!(f, "+ partition {name}: bound"),
-            Self::Partition { name, is: Presence::Gone, .. } => write!(f, "- partition {name}: taken back"),
+            Self::Partition { name, is: Presence::New, .. } => write!(f, "+ partition {name}: added"),
+            Self::Partition { name, is: Presence::Gone, .. } => write!(f, "- partition {name}: removed"),
             Self::Partition { name, keys, .. } => {
-                write!(f, "~ partition {name}: bounds change in place ({})", keys.join(", "))
+                write!(f, "~ partition {name}: limits change in place ({})", keys.join(", "))
             }
             Self::Watchdog => f.write_str("~ watchdog"),
             Self::Records => f.write_str("~ records: from the next `tahti up` on"),

@@ -162,7 +162,7 @@ mod tests {
         );
         let go = b"panic: no pressure\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:2 +0x18\nexit status 2\n";
         assert_eq!(last(&[go]).unwrap(), "panic: no pressure");
-        // A program that goes on for long did not end for that reason.
+        // A program that continued for long did not end for that reason.
         let lines = b"works\n".repeat(REPORT_LINES as usize + 1);
         assert_eq!(last(&[python, &lines]).unwrap(), "works");
     }

@@ -108,8 +108,7 @@ fn class_refused(root: &RootDir, spec: &LaunchSpec, policy: Policy, errno: Errno
         ),
         (RtLevel::Deadline, Errno::PERM) if has_capability(root, Capability::SYS_NICE) => (
             format!("{answer}: its CPUs are not exactly those of a root domain"),
-            "DEADLINE needs a partition of its own: `tahti shield apply` and --cpus shield, or no CPU list at all"
-                .into(),
+            "DEADLINE needs a separate partition: `tahti shield apply` and --cpus shield, or no CPU list at all".into(),
         ),
         (RtLevel::Fixed(_), Errno::PERM) => {
             if let Some(group) = group_without_runtime(root, spec) {

@@ -261,14 +261,14 @@ pub struct Value {
     /// Number of results due, number of late results, and total value in millionths of one full result.
     #[serde(flatten)]
     pub tally: base::Tally,
-    /// Share of the possible value that was obtained, in millionths; `None` before the first result was due.
+    /// Share of the full value that was obtained, in millionths; `None` before the first result was due.
     pub share: Option<base::Worth>,
 }
 
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.share {
-            Some(share) => write!(f, "{share} of the possible value obtained")?,
+            Some(share) => write!(f, "{share} of the full value obtained")?,
             None => f.write_str("no result was due")?,
         }
         let by = self.deadline.as_ref().map_or(String::new(), |deadline| format!(", deadline {deadline}"));

@@ -256,9 +256,9 @@ impl Health {
         let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
         let runs = match is_reported_soon {
             true => Observation::NotDue("it has ended; its keeper ends what it left behind".to_owned()),
-            false if supervised.link.is_silent() && !is_gone => {
-                Observation::Broken("its keeper does not answer: nobody reads its output or sees its end".to_owned())
-            }
+            false if supervised.link.is_silent() && !is_gone => Observation::Broken(
+                "its keeper does not answer: its output is not read and its end is not reported".to_owned(),
+            ),
             false => {
                 let after = after_end(" after ", unit, supervised);
                 let letter = found.as_ref().map(|found| found.letter);
@@ -523,7 +523,7 @@ fn runs(unit: &Unit, for_ever: bool, letter: Option<char>, phase: Phase, after: 
         }
         (State::Warming { .. }, Some(_)) => Observation::NotDue("not ready yet".to_owned()),
         (State::Finished, _) if for_ever && matches!(phase, Phase::Starting | Phase::Up) => {
-            Observation::Broken(format!("the service has ended, and nobody stopped it with `tahti stop`{after}"))
+            Observation::Broken(format!("the service has ended without `tahti stop`{after}"))
         }
         (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
         (State::Resting { .. }, _) => Observation::Within(format!("waits for its restart{after}")),

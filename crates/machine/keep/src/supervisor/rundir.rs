@@ -126,7 +126,7 @@ fn io<T>(result: std::io::Result<T>, doing: &'static str, path: &Path) -> Result
 fn elsewhere(path: &Path) -> &'static str {
     let lives = path.ancestors().take(5).any(|folder| RunDir { path: folder.to_owned(), name: String::new() }.lives());
     if lives {
-        " and try again; the plant's processes go on meanwhile (another TAHTI_RUN would start second copies)"
+        " and try again; the plant's processes continue meanwhile (another TAHTI_RUN would start second copies)"
     } else {
         ", or set TAHTI_RUN to another folder"
     }

@@ -165,7 +165,7 @@ impl Shielding {
             Ok(released) if released.want.is_none() && matches!(self, Self::Stands { .. }) => Lowered {
                 whole: false,
                 said: vec![format!(
-                    "CPUs {cpus} MAY STILL BE ISOLATED: this plant made a shield, and its journal is gone; see `tahti shield status`"
+                    "CPUs {cpus} MAY STILL BE ISOLATED: this plant applied a shield, and its journal is missing; see `tahti shield status`"
                 )],
             },
             Ok(released) => {

@@ -108,7 +108,7 @@ impl HardwareWatchdog {
         if let (Some(armed), Some(wanted)) = (&mut self.armed, wanted) {
             let lack = armed.device.set_timeout(wanted.timeout);
             (armed.every, armed.next) = (DurNs(armed.device.timeout().0 / 4), now);
-            let text = format!("{} goes on, timeout {}", wanted.device, armed.device.timeout());
+            let text = format!("{} continues, timeout {}", wanted.device, armed.device.timeout());
             tell.event(now, "watchdog", &text);
             lack.into_iter().for_each(|lack| tell.shortfall("watchdog", lack.to_string()));
         }

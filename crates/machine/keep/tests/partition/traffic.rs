@@ -175,7 +175,7 @@ fn a_flood_delays_other_packets_of_its_partition_less_with_a_fair_queue() {
         assert_eq!(lower(&mut machine(), &dir).unwrap().left, [] as [String; 0]);
         median
     });
-    println!("median delays beside a flood, in ns: fifo, fq_codel, cake: {delays:?}");
+    println!("median delays during a flood, in ns: fifo, fq_codel, cake: {delays:?}");
     let [fifo, others @ ..] = delays;
     // The flood's queue is 200 ms long. A slow host adds the same to each delay.
     assert!(fifo > 100_000_000, "{delays:?}");

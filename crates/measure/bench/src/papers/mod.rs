@@ -395,7 +395,7 @@ mod tests {
         ];
         assert_eq!(response.missing, commands);
         assert!(!response.is_answered());
-        assert_eq!(published_beside(&ioc), published("kek/scan-load"), "no figures of other experiments beside it");
+        assert_eq!(published_beside(&ioc), published("kek/scan-load"), "it shows no figures of other experiments");
         assert_eq!(published_beside(&Report { arguments: Vec::new(), bench: "wakeup".into(), ..ioc.clone() }), []);
         let missing = without_figures(std::slice::from_ref(&ioc), Amount::Smallest);
         assert!(

@@ -122,7 +122,7 @@ fn no_wake_up_is_lost_in_thousands_of_round_trips() {
     std::thread::spawn(move || {
         let waited = watchdog.recv_timeout(std::time::Duration::from_secs(300));
         if waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("somebody was not woken");
+            eprintln!("a waiting client was not woken");
             std::process::abort();
         }
     });

@@ -87,7 +87,7 @@ impl Control<'_> {
         match count < lines.len() {
             true => {
                 let (next, all) = (answer.from + count * each, answer.from + all);
-                line.reply(answer.code, format_args!("{next} of {all}: go on with the complement {next}"));
+                line.reply(answer.code, format_args!("{next} of {all}: continue with the complement {next}"));
             }
             false => line.reply(answer.code, &answer.text),
         }

@@ -408,7 +408,7 @@ mod tests {
             let mut tell = |what| {
                 told.push(match what {
                     LogNotice::Trouble(why) => format!("trouble: {why}"),
-                    LogNotice::Mended(what) => format!("mended: {what}"),
+                    LogNotice::Mended(what) => format!("fixed: {what}"),
                 });
             };
             log.write(NOW + DurNs::from_ms(ms), UNIX, lines, &mut tell);
@@ -428,8 +428,8 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&spare, &path).unwrap();
         assert_eq!(at(10_009, "five\n"), (5, true, vec![]));
-        let mended = format!("mended: message log {}: written again; 5 lines were lost within 10s", path.display());
-        assert_eq!(at(10_010, "six\n"), (5, false, vec![mended]));
+        let fixed = format!("fixed: message log {}: written again; 5 lines were lost within 10s", path.display());
+        assert_eq!(at(10_010, "six\n"), (5, false, vec![fixed]));
         assert_eq!(at(10_020, "seven\n"), (5, false, vec![]));
         let says = "message-log lost=5: the file could not be written for 10s: No space left on device (os error 28)";
         assert_eq!(folder.read("spare"), format!("2026-11-22T06:19:12.000000Z {says}\nsix\nseven\n"));

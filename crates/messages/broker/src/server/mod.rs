@@ -375,7 +375,7 @@ impl Control<'_> {
             let lane = &mut self.lanes[usize::from(band.number())];
             let (up, down) = (up.reader(), down.writer());
             let (name, serves, fd) = (name.clone(), !hello.serves.is_empty(), memory.clone());
-            let queued = if serves { Queued::of_manager() } else { Queued::of_nobody() };
+            let queued = if serves { Queued::of_manager() } else { Queued::of_no_manager() };
             let connection = Connection {
                 conn,
                 subject,

@@ -34,7 +34,7 @@ impl Queued {
     }
 
     /// For a client's queue, which holds only replies to its own requests.
-    pub(crate) fn of_nobody() -> Self {
+    pub(crate) fn of_no_manager() -> Self {
         Self::new("", 0)
     }
 

@@ -160,7 +160,7 @@ mod tests {
             assert!(is_logged("put/a/1", &format!("{code}/why")), "{code}");
             assert!(!is_logged("get/a", &format!("{code}/why")), "a read changes no state: {code}");
         }
-        assert!(!is_logged("get/nobody", "NO_OBJECT/why") && !is_logged("nonsense", "MALFORMED/why"));
+        assert!(!is_logged("get/absent", "NO_OBJECT/why") && !is_logged("nonsense", "MALFORMED/why"));
     }
 
     #[test]

@@ -110,7 +110,7 @@ mod tests {
     fn a_request_that_failed_is_a_sample_with_an_alarm() {
         let line = |reply: &str| format!("2026-11-22T06:19:12.565675Z a uid=0 pid=1 band=3 put/a/on -> {reply} 3.1us");
         assert_eq!(sample(&line("OK/")).severity, 0);
-        let failed = sample(&line("NO_OBJECT/nobody serves a"));
-        assert_eq!((failed.severity, failed.datum), (1, line("NO_OBJECT/nobody serves a").as_str().into()));
+        let failed = sample(&line("NO_OBJECT/no manager has a"));
+        assert_eq!((failed.severity, failed.datum), (1, line("NO_OBJECT/no manager has a").as_str().into()));
     }
 }

@@ -10,8 +10,8 @@ use segment::manifest::{Closing, Contents, Digest, Record};
 use segment::{Chunk, rows};
 
 /// Message when the manifest was rebuilt.
-const REBUILT: &str = "the archive's manifest was missing or damaged, and was written anew from the files that are there: which \
-                       files were missing is unknown";
+const REBUILT: &str = "the archive's manifest was missing or damaged, and was written again from the present files: files that are \
+                       missing cannot be detected";
 
 /// State after startup.
 pub(super) struct Healed {
@@ -51,7 +51,7 @@ pub(super) fn healed<F: Files>(files: &F, catalogue: Catalogue) -> Result<Healed
     }
     if manifest.damage.is_some() || manifest.len == 0 {
         // If this fails, each new entry tries again.
-        let _ = manifest.write_anew(files);
+        let _ = manifest.rewrite(files);
     }
     let is_news = manifest.is_rebuilt && !was_rebuilt;
     Ok(Healed { manifest, records, note: is_news.then_some(REBUILT) })

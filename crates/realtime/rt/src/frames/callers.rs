@@ -93,8 +93,8 @@ impl Runner {
             self.page().count(FrameCounter::HungUp, 1);
             let frame = &self.config.spec.name;
             tell(Report::Refused(format!(
-                "process {} asks frame {frame:?} again and again and takes no answer; expected one question, then its \
-                 answer: it was hung up on",
+                "process {} sends requests to frame {frame:?} and reads no answers; expected one request, then its \
+                 answer: it was disconnected",
                 gone.pid
             )));
             self.gone(&gone, tell);

@@ -63,7 +63,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn page(&self) -> FramePage<'_> {
-        FramePage::attach(self.words.words()).expect("made by this process; who destroys it ends the frame")
+        FramePage::attach(self.words.words())
+            .expect("created by this process; a process that destroys the page ends the frame")
     }
 
     pub(crate) fn below(&self, by: u8) -> Policy {

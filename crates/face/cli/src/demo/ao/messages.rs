@@ -17,7 +17,7 @@ const AGAIN: DurNs = DurNs::from_ms(200);
 const PARTS: [&str; 4] = ["reconstructor", "dark", "gain", "zeros"];
 /// Reply to `describe`.
 const DESCRIBE: &str = "put reconstructor=FILE|dark=FILE|gain=FILE|zeros=FILE: an NPY or FITS file of the loop's folder, taken over between two frames; \
-                        put save: writes the four as NPY files; put run: measures everything anew; put flat: the mirror goes flat once; \
+                        put save: writes the four as NPY files; put run: calibrates again; put flat: flattens the mirror once; \
                         get latency: pokes the mirror and measures when the camera sees it";
 
 /// The non-real-time side of the loop, and the folder of its files.

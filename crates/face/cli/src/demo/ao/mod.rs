@@ -129,7 +129,7 @@ impl Args {
             let found = others.len();
             let wanted = "expected at most that many: set fewer workers, or shield more CPUs";
             return Err(format!(
-                "--workers {}: the process has {found} CPUs besides the loop's; {wanted}",
+                "--workers {}: the process has {found} CPUs without that of the loop; {wanted}",
                 self.workers
             )
             .into());

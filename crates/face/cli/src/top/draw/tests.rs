@@ -126,10 +126,10 @@ fn keys_select_the_order_and_the_filter() {
     assert_eq!(order(b"n"), [13, 12, 11]);
     assert_eq!(order(b"/oo\r"), [12]);
     let mut nothing = model();
-    nothing.press(b"/nobody");
+    nothing.press(b"/absent");
     let all = screen(&nothing, (80, 24), 0).join("\n");
     assert!(
-        all.contains("no process has \"nobody\" in its name") && all.contains("names that contain: nobody_"),
+        all.contains("no process has \"absent\" in its name") && all.contains("names that contain: absent_"),
         "{all}"
     );
 }

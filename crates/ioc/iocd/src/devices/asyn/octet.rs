@@ -18,7 +18,7 @@ use fieldbus::octet::{MESSAGE_MAX, OctetFailure, Until};
 use port::Listener;
 use std::sync::Arc;
 
-/// What a record does with messages.
+/// Use of messages by a record.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Transfer {
     Read,
@@ -71,7 +71,7 @@ pub(super) fn attach(
 }
 
 impl Line {
-    /// How an answer is read.
+    /// End of an answer: terminator or length.
     fn until(&self) -> Until {
         let (terminator, max) = match &self.transfer {
             Transfer::Parm(parm) => (parm.terminator.clone(), parm.max),

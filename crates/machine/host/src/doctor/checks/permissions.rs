@@ -96,7 +96,7 @@ impl Check for Deadline {
                     Errno::PERM if has_capability(facts, CAP_SYS_NICE) == Some(true) => finding.remedy(
                         RemedyKind::Change,
                         "this process may not run on all CPUs of its root domain: start it with the full mask, or in a \
-                         cpuset partition of its own",
+                         separate cpuset partition",
                     ),
                     _ => finding.remedy(RemedyKind::Change, give_capability(facts, "SYS_NICE")),
                 }
@@ -182,11 +182,11 @@ fn class_refused(facts: &Facts, errno: Errno) -> (Option<String>, Remedy) {
     if has_capability(facts, CAP_SYS_NICE) == Some(true) {
         if facts.config().is_ok_and(|config| config.is_set("RT_GROUP_SCHED")) {
             let cause =
-                "CAP_SYS_NICE is there and the kernel has RT_GROUP_SCHED: this group may have no real-time runtime";
+                "CAP_SYS_NICE is set and the kernel has RT_GROUP_SCHED: this group may have no real-time runtime";
             return (Some(cause.into()), change("see rt-group-sched".into()));
         }
         if status::field(status, "Seccomp") == Some("2") {
-            let cause = "CAP_SYS_NICE is there, but a seccomp filter is in force";
+            let cause = "CAP_SYS_NICE is set, but a seccomp filter is active";
             return (
                 Some(cause.into()),
                 change("allow sched_setattr and sched_setscheduler in the container's profile".into()),

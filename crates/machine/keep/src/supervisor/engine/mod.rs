@@ -332,7 +332,7 @@ impl Engine {
             self.tell.event(now, "tahti", &format!("Ctrl-C again: SIGKILL for {left}"));
             self.processes.event(Event::Force);
         } else {
-            self.tell.event(now, "tahti", &format!("still there: {left}; Ctrl-C once more kills them now"));
+            self.tell.event(now, "tahti", &format!("still running: {left}; press Ctrl-C again to kill them now"));
         }
     }
 

@@ -32,7 +32,7 @@ impl Engine {
             }
             Request::Down => {
                 self.waiting.push(client);
-                self.tell.event(now, "tahti", "asked to go down");
+                self.tell.event(now, "tahti", "stop requested");
                 self.go_down();
                 Reply::Done
             }

@@ -200,11 +200,11 @@ impl Engine {
                 }
             }
             (Then::Back(client, why), outcome) => {
-                let stands = match outcome {
+                let shield = match outcome {
                     Ok(()) => "the shield is unchanged".to_owned(),
                     Err(again) => format!("and the old shield cannot be restored: {again}"),
                 };
-                let why = format!("the shield cannot be changed: {why}; {stands}; nothing else was applied");
+                let why = format!("the shield cannot be changed: {why}; {shield}; nothing else was applied");
                 self.reply(client, Reply::Refused(why));
             }
         }

@@ -74,7 +74,7 @@ pub(crate) fn judge_value(
             Observation::Broken(format!("{value}: hard deadlines were missed"))
         }
         Some(deadline) if !deadline.allows(&value.tally) => {
-            let least = least.map_or(String::new(), |least| format!(", less than the {least} that it must obtain"));
+            let least = least.map_or(String::new(), |least| format!(", less than the required {least}"));
             Observation::Broken(format!("{value}{least}"))
         }
         _ if value.share.is_none() => nothing,
@@ -145,12 +145,12 @@ mod tests {
             let value = Value { deadline: Some(rule.to_string()), least: rule.least, tally, share: tally.share() };
             judge_value(Some(&value), Some(&rule), hard, Progress::Begun)
         };
-        let words = "97.34 % of the possible value obtained (27 of 1000 results late, deadline 5ms firm)";
+        let words = "97.34 % of the full value obtained (27 of 1000 results late, deadline 5ms firm)";
         let within = Observation::Within(words.to_owned());
         assert_eq!(judge(Lateness::Firm, None, late, 0), within);
         assert_eq!(judge(Lateness::Firm, Some(970_000), late, 0), within);
         let less = judge(Lateness::Firm, Some(980_000), late, 0);
-        assert_eq!(less, Observation::Broken(format!("{words}, less than the 98.00 % that it must obtain")));
+        assert_eq!(less, Observation::Broken(format!("{words}, less than the required 98.00 %")));
         for (lateness, hard) in [(Lateness::Hard, 0), (Lateness::Firm, 1)] {
             let broken = judge(lateness, None, late, hard);
             assert!(matches!(broken, Observation::Broken(text) if text.contains("hard deadlines")));

@@ -245,7 +245,7 @@ fn ways(claim: Claim) -> Vec<Scenario> {
         Claim::Value => vec![
             ("all in time", results(0, Some(990_000), Lateness::Firm), "good"),
             ("late", results(1, None, Lateness::Firm), "degraded"),
-            ("less value than asked for", results(5, Some(990_000), Lateness::Firm), "failed"),
+            ("less value than required", results(5, Some(990_000), Lateness::Firm), "failed"),
             ("late and hard", results(1, None, Lateness::Hard), "failed"),
         ],
         Claim::Deadline => vec![("missed", once(1, "a hard deadline was missed"), "failed")],
