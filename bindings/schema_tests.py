@@ -1,4 +1,4 @@
-"""The schema of the plant file accepts plants that are good, and refuses others. Usage: schema_tests.py TAHTI"""
+"""The schema of the plant file accepts valid plants and refuses others. Usage: schema_tests.py TAHTI"""
 
 import json
 import pathlib

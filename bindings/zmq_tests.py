@@ -1,4 +1,4 @@
-"""pyzmq as a client of `tahti msg zmq`, beside the C manager `magnet` and the binary `tahti` (the arguments)."""
+"""pyzmq as a client of `tahti msg zmq`, with the C manager `magnet` and the binary `tahti` (the arguments)."""
 
 import os
 import socket
@@ -17,12 +17,12 @@ PATIENCE_MS = 60_000
 
 
 def said(stream, what):
-    """Reads lines until one holds `what`."""
+    """Reads lines until one contains `what`."""
     line = ""
     while what not in line:
         line = stream.readline()
         if not line:
-            raise AssertionError(f"ended before it said {what!r}")
+            raise AssertionError(f"ended before it printed {what!r}")
     return line
 
 
@@ -58,11 +58,11 @@ class Clients(unittest.TestCase):
         return client
 
     def send(self, *lines):
-        """The same by `tahti msg send`, on the host itself."""
+        """The same request by `tahti msg send` on this host."""
         command = [TAHTI, "msg", "send", "--server", self.name, *lines]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    def test_a_req_is_answered_as_on_the_host_itself(self):
+    def test_a_req_gets_the_same_answer_as_a_local_client(self):
         client = self.socket(zmq.REQ)
 
         def ask(line):
@@ -98,7 +98,7 @@ class Clients(unittest.TestCase):
         client.send_multipart([b"", b"get/demo_mag_2/current", expired])
         self.assertTrue(client.recv_multipart()[1].startswith(b"EXPIRED/"))
 
-    def test_what_cannot_be_is_answered_and_the_next_request_is_served(self):
+    def test_an_invalid_request_is_answered_and_the_next_one_is_served(self):
         client = self.socket(zmq.DEALER)
         for frames, why in [
             ([b"1", b"", b"get/demo_mag_1", b"", b"x" * 16_385], b"MALFORMED/this manager takes no bodies above 16 KiB"),
@@ -119,7 +119,7 @@ class Clients(unittest.TestCase):
         client.send_multipart([b"", b"get/demo_mag_1"])
         self.assertEqual(client.recv_multipart(), [b"", b"OK/0A"])
 
-    def test_bodies_of_any_size_up_to_the_bound_go_both_ways(self):
+    def test_bodies_up_to_the_limit_pass_in_both_directions(self):
         camera = tahti.Manager("camera", ["camera"], server=self.name, bodies=1 << 20)
         camera.on("get", "camera")(lambda asked: tahti.Answer(str(len(asked.body)), asked.body[::-1] or bytes(1 << 20)))
         camera.start()
@@ -135,7 +135,7 @@ class Clients(unittest.TestCase):
         client.send_multipart([b"", b"get/camera", b"\x81" + patience])
         self.assertTrue(client.recv_multipart()[1].startswith(b"UNKNOWN/the reply with a body of 1048576 bytes found no room"))
 
-    def test_each_of_many_outstanding_gets_exactly_one_reply(self):
+    def test_each_outstanding_request_gets_exactly_one_reply(self):
         client = self.socket(zmq.DEALER)
         client.setsockopt(zmq.RCVHWM, 0)
         for number in range(2000):
@@ -148,7 +148,7 @@ class Clients(unittest.TestCase):
         with self.assertRaises(zmq.Again):
             client.recv_multipart()
 
-    def test_strangers_are_cut_off_and_nobody_else_notices(self):
+    def test_clients_of_other_protocols_are_disconnected_without_effect_on_others(self):
         client = self.socket(zmq.REQ)
         host, port = self.address[6:].split(":")
         greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
@@ -166,7 +166,7 @@ class Clients(unittest.TestCase):
             client.send_string("get/demo_mag_1/current")
             self.assertEqual(client.recv_string(), "OK/0A")
 
-    def test_a_client_that_goes_with_requests_outstanding_leaves_nothing(self):
+    def test_a_client_that_disconnects_with_outstanding_requests_leaves_nothing(self):
         # The manager is stopped, so its requests stay outstanding.
         os.kill(self.magnet.pid, 19)
         for _ in range(3):
@@ -187,7 +187,7 @@ class Clients(unittest.TestCase):
         self.assertEqual(client.recv_string(), "OK/0A")
         self.assertNotIn("orphaned=0 ", self.send("describe/server").stdout)
 
-    def test_a_server_that_goes_is_a_reply_and_one_that_comes_back_serves_on(self):
+    def test_a_lost_server_is_a_reply_and_a_restarted_one_serves_again(self):
         client = self.socket(zmq.REQ)
         os.kill(self.magnet.pid, 19)
         client.send_string("put/demo_mag_1/1A")

@@ -1,4 +1,4 @@
-"""The package as pip installed it, beside the C examples `meet` and `magnet` and the binary `tahti` (the arguments)."""
+"""The package as pip installed it, with the C examples `meet` and `magnet` and the binary `tahti` (the arguments)."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ PATIENCE = 60
 
 
 class Team(unittest.TestCase):
-    def test_a_barrier_is_met_with_a_program_in_c_and_its_variable_read(self):
+    def test_a_barrier_is_shared_with_a_c_program_and_its_variable_is_read(self):
         serve = subprocess.Popen([MEET, "serve", "0"], stdout=subprocess.PIPE, text=True)
         self.addCleanup(serve.stdout.close)
         self.addCleanup(serve.kill)
@@ -37,15 +37,15 @@ class Team(unittest.TestCase):
             self.assertEqual(serve.wait(30), 0)
             self.assertFalse(variables["rounds"].alive)
 
-    def test_a_barrier_that_nobody_else_comes_to_breaks(self):
+    def test_a_barrier_breaks_if_the_other_threads_do_not_arrive(self):
         barrier = tahti.Barrier.create(None, 2)
         for _ in range(2):
             with self.assertRaises(tahti.BrokenBarrier):
                 barrier.wait(within=0.01)
         self.assertTrue(tahti.Barrier.create(None, 1).wait())
 
-    def test_what_does_not_exist_is_refused_in_words(self):
-        for wrong in (lambda: tahti.Barrier.open("nobody"), lambda: tahti.Variables("nobody"),
+    def test_absent_barriers_and_variables_are_refused_with_a_reason(self):
+        for wrong in (lambda: tahti.Barrier.open("absent"), lambda: tahti.Variables("absent"),
                       lambda: tahti.Barrier.create(None, 0)):
             with self.assertRaisesRegex(tahti.Error, "expected"):
                 wrong()
@@ -66,7 +66,7 @@ class Frames(unittest.TestCase):
         self.addCleanup(self.frame.wait)
         self.addCleanup(self.frame.kill)
 
-    def test_an_activity_asks_for_a_mode_and_is_told_where_the_frame_ends(self):
+    def test_an_activity_changes_the_mode_and_its_iteration_ends_with_the_frame(self):
         with tahti.join(f"{self.plant}/fast", "log", within=PATIENCE) as member:
             self.assertEqual(next(member).mode, 0)
             with self.assertRaisesRegex(tahti.Error, "no mode \"cruise\"; it has: normal, tuning"):
@@ -80,7 +80,7 @@ class Frames(unittest.TestCase):
             with self.assertRaises(StopIteration):
                 next(member)
 
-    def test_whose_frame_is_killed_gets_an_error_and_a_frame_that_is_not_there_is_refused(self):
+    def test_a_killed_frame_is_an_error_and_an_absent_frame_is_refused(self):
         member = tahti.join(f"{self.plant}/fast", "log", within=PATIENCE)
         next(member)
         self.frame.kill()
@@ -136,7 +136,7 @@ class Messages(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def test_what_is_put_is_got_and_what_fails_is_an_exception(self):
+    def test_a_value_that_was_put_is_returned_by_get_and_a_failure_is_an_exception(self):
         self.manager().start()
         client = self.client()
         self.assertEqual(client.ask("put/sr_mag_1/1.5A"), "1.5A")
@@ -154,7 +154,7 @@ class Messages(unittest.TestCase):
         with self.assertRaisesRegex(tahti.Error, "did you mean"):
             client.ask("gte/sr_mag_1")
 
-    def test_futures_of_many_threads_each_get_their_own_reply(self):
+    def test_each_future_of_many_threads_gets_its_own_reply(self):
         self.manager().start()
         client = self.client()
 
@@ -183,7 +183,7 @@ class Messages(unittest.TestCase):
         self.assertTrue(there.wait(PATIENCE))
         self.assertIn("put/sr_mag_9/5A -> OK/5A", seen[0])
 
-    def test_bodies_above_16_kib_pass_by_a_pool_at_once_and_later(self):
+    def test_bodies_above_16_kib_pass_through_a_pool_at_once_and_later(self):
         camera = tahti.Manager("camera", ["camera"], bodies=1 << 20)
         image = bytes(range(251)) * 4000
         camera.on("put", "camera")(lambda asked: tahti.Answer(str(asked.answer), asked.body[::-1]))
@@ -216,7 +216,7 @@ class Messages(unittest.TestCase):
             self.assertLessEqual(set(codes), {"TIMEOUT", "EXPIRED"})
             self.assertEqual(client.send("get/camera", answer=len(image), within=PATIENCE).result(PATIENCE).body, image)
 
-    def test_a_body_is_made_in_place_and_its_memory_outlives_the_client(self):
+    def test_a_body_is_written_in_place_and_its_memory_outlives_the_client(self):
         camera = tahti.Manager("camera", ["camera"], bodies=1 << 20)
         camera.on("put", "camera")(lambda asked: tahti.Answer("", asked.body[::-1]))
         camera.start()
@@ -243,7 +243,7 @@ class Messages(unittest.TestCase):
         kept[0] = 7
         self.assertEqual(kept[0], 7)
 
-    def test_a_large_answer_is_made_in_place_and_no_handler_keeps_its_memory(self):
+    def test_a_large_answer_is_written_in_place_and_no_handler_keeps_its_memory(self):
         camera, size, seen, kept = tahti.Manager("camera", ["camera"], bodies=1 << 20), 900_000, [], []
 
         def fill(memory, number):
@@ -306,12 +306,12 @@ class Messages(unittest.TestCase):
         self.assertIn("the handler of call camera keeps the memory of its answer", logs.output[0])
         kept.clear()
         late = ask("call/camera/later")
-        self.assertEqual((late.code, late.text[:52]), ("INTERNAL", "Error: the memory of an answer is asked for outside "))
-        with self.assertRaisesRegex(tahti.Error, "outside of its handler"):
+        self.assertEqual((late.code, late.text[:52]), ("INTERNAL", "Error: memory of an answer was requested outside its"))
+        with self.assertRaisesRegex(tahti.Error, "outside its handler"):
             seen[0].memory()
         self.assertEqual(ask("get/camera/3").body, expected[3])
 
-    def test_what_is_no_request_is_said_to_who_asks_and_the_next_one_is_answered(self):
+    def test_an_invalid_request_is_an_exception_and_the_next_one_is_answered(self):
         manager = self.manager().start()
         client = self.client(pool=1 << 20)
         ping = "ping/server"
@@ -337,7 +337,7 @@ class Messages(unittest.TestCase):
         reply = client.send("call/sr_mag_pulse", pulse=2**64 - 1, within=1e9).result(PATIENCE)
         self.assertEqual((reply.code, reply.text), ("OK", str(2**64 - 1)))
 
-    def test_what_callbacks_raise_is_logged_and_the_next_reply_is_taken(self):
+    def test_exceptions_of_callbacks_are_logged_and_the_next_reply_is_handled(self):
         self.manager().start()
         client = self.client()
         seen, there = [], threading.Event()
@@ -362,7 +362,7 @@ class Messages(unittest.TestCase):
         self.assertEqual(len(seen), 3)
         self.assertIn("put/sr_mag_1/1A -> OK/1A", logged.output[0])
 
-    def test_a_callback_may_ask_without_waiting_and_may_close_its_client(self):
+    def test_a_callback_may_send_without_waiting_and_may_close_its_client(self):
         self.manager().start()
         client = self.client()
         said, there = [], threading.Event()
@@ -385,7 +385,7 @@ class Messages(unittest.TestCase):
         with self.assertRaisesRegex(tahti.Error, "closed"):
             client.send("get/sr_mag_1")
 
-    def test_a_fault_of_the_clients_own_thread_is_told_to_all_who_wait(self):
+    def test_a_fault_of_the_clients_thread_ends_all_waits(self):
         manager = self.manager()
         manager.on("call", "sr_mag_never")(lambda asked: tahti.messages.Future())
         manager.start()
@@ -401,7 +401,7 @@ class Messages(unittest.TestCase):
         with self.assertRaisesRegex(tahti.Error, "thread has ended"):
             client.ask("ping/server")
 
-    def test_an_answer_that_is_none_is_a_fault_and_the_band_serves_on(self):
+    def test_an_invalid_answer_is_a_fault_and_the_band_continues(self):
         class Strange:
             def __str__(self):
                 raise ValueError("no text")
@@ -420,7 +420,7 @@ class Messages(unittest.TestCase):
             self.assertEqual(codes, dict.fromkeys(lines, "INTERNAL"))
             self.assertEqual(client.ask("put/sr_mag_1/1A", within=PATIENCE), "1A")
 
-    def test_an_answer_may_come_later_and_one_that_does_not_is_a_timeout(self):
+    def test_an_answer_may_be_late_and_a_missing_one_is_a_timeout(self):
         manager = self.manager()
         with ThreadPoolExecutor(1) as pool:
             go = threading.Event()
@@ -434,7 +434,7 @@ class Messages(unittest.TestCase):
             go.set()
             self.assertEqual(slow.result(PATIENCE).value(), "late")
 
-    def test_server_and_manager_come_back_and_nothing_is_done_twice(self):
+    def test_server_and_manager_restart_and_nothing_is_executed_twice(self):
         executed = []
         manager = self.manager()
         hold = threading.Event()
@@ -463,7 +463,7 @@ class Messages(unittest.TestCase):
                 threading.Event().wait(0.05)
         self.assertEqual(executed, ["first", "second"])
 
-    def test_a_manager_in_c_is_asked_and_closing_answers_what_is_outstanding(self):
+    def test_a_manager_in_c_answers_and_close_ends_outstanding_requests(self):
         magnet = subprocess.Popen([MAGNET, self.name], stdout=subprocess.PIPE, text=True)
         self.addCleanup(magnet.stdout.close)
         self.addCleanup(magnet.wait)
@@ -478,9 +478,9 @@ class Messages(unittest.TestCase):
         with self.assertRaisesRegex(tahti.Error, "closed"):
             client.ask("get/demo_mag_1")
 
-    def test_nobody_serving_is_an_error_that_says_what_to_run(self):
+    def test_an_absent_server_is_an_error_with_the_command_to_run(self):
         with self.assertRaisesRegex(tahti.Error, "tahti msg serve"):
-            tahti.Client("operator", server="nobody-serves-this")
+            tahti.Client("operator", server="no-such-server")
 
 
 unittest.main()

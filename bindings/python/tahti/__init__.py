@@ -12,9 +12,10 @@
     with tahti.Client("operator") as client:
         print(client.ask("get/sr_mag_ps_b/current_adc"))
 
-Python allocates and collects garbage when it likes: join as a background activity.
+Python allocates and collects garbage at any time: join frames as a background activity only.
 
-The library is `libtahti.so`: named by the environment variable TAHTI_LIBRARY, brought by the wheel, or found by the loader.
+The library is `libtahti.so`: the file in the environment variable TAHTI_LIBRARY, else the one in the wheel, else the one that
+the loader finds.
 """
 
 import ctypes
@@ -25,17 +26,17 @@ from ._library import number as _number, seconds as _seconds, text as _text
 from .messages import Answer, Asked, Client, Failed, Manager, Reply, Room
 
 Reading = namedtuple("Reading", "value pulse at_ns writes safe alive")
-Reading.__doc__ = "A variable: its value, the pulse in which it was made, when, how often written, safe value, writer alive."
+Reading.__doc__ = "A variable: value, its pulse number, time of the write (ns), number of writes, safe value or not, writer alive or not."
 Turn = namedtuple("Turn", "minor mode pulse due_ns end_ns")
-Turn.__doc__ = "A call: minor, mode, number of the pulse, when the minor was due and when it ends."
+Turn.__doc__ = "A call of an activity: minor frame, mode, pulse number, planned start and end of the minor frame (ns)."
 
 
 class BrokenBarrier(Error):
-    """Somebody did not come to a barrier in time."""
+    """A thread did not arrive at a barrier in time."""
 
 
 class Variables:
-    """The variables that a process exports under a name, as a mapping from names to readings."""
+    """The variables that a process exports under a name: a mapping from variable names to readings."""
 
     def __init__(self, name):
         self._handle = _lib().tahti_import_open(_text("the name", name))
@@ -73,7 +74,7 @@ class Variables:
 
 
 class Member:
-    """The thread that made it, as an activity of a frame: iterate for its calls, until the frame ends."""
+    """An activity of a frame, run by the thread that created the object. Iterate over its calls until the frame ends."""
 
     def __init__(self, frame, activity, within=10.0):
         limit = max(0, int(_seconds("within", within, (2**32 - 1) // 1000) * 1000))
@@ -85,22 +86,22 @@ class Member:
         return self
 
     def __next__(self):
-        """Ends the call that the thread is in and waits for the next one, a Turn. Error if the frame's process dies."""
+        """Ends the present call and waits for the next one, a Turn. Raises Error if the frame's process dies."""
         turn = _Turn(size=ctypes.sizeof(_Turn))
-        said = _lib().tahti_frame_yield(self._handle, ctypes.byref(turn)) if self._handle else 0
-        if said == 1:
+        result = _lib().tahti_frame_yield(self._handle, ctypes.byref(turn)) if self._handle else 0
+        if result == 1:
             return Turn(turn.minor, turn.mode, turn.pulse, turn.due_ns, turn.end_ns)
-        why = StopIteration() if said == 0 else _failed()
+        error = StopIteration() if result == 0 else _failed()
         self.leave()
-        raise why
+        raise error
 
     def want_mode(self, mode):
-        """Asks for a mode by its name: entered where the next major frame begins. Error if the frame has no such mode."""
+        """Requests a mode by its name. It starts with the next major frame. Raises Error if the frame has no such mode."""
         if _lib().tahti_frame_mode(self._handle, _text("the mode", mode)) != 0:
             raise _failed()
 
     def leave(self):
-        """Leaves the frame; so does the end of `with`, and of the last reference."""
+        """Leaves the frame. The end of `with` and the deletion of the object do the same."""
         if getattr(self, "_handle", None):
             _lib().tahti_frame_leave(self._handle)
             self._handle = None
@@ -115,7 +116,7 @@ class Member:
 
 
 def join(frame, activity, within=10.0):
-    """Joins a frame with the calling thread, which waits for it at most for `within` seconds: a Member, to iterate over."""
+    """Joins a frame with the calling thread. Waits for the frame for at most `within` seconds. Returns a Member, to iterate over."""
     return Member(frame, activity, within)
 
 
@@ -126,7 +127,7 @@ def trigger(frame):
 
 
 class Barrier:
-    """A barrier for a team of threads of any processes: nobody goes on before all have come."""
+    """A barrier for a team of threads of any processes: each thread waits until all have arrived."""
 
     def __init__(self, handle):
         if not handle:
@@ -135,22 +136,22 @@ class Barrier:
 
     @classmethod
     def create(cls, name, threads):
-        """A new one, offered under `name` until this process ends (None: for this process only)."""
+        """Creates a barrier, available under `name` until this process ends (None: for this process only)."""
         name = None if name is None else _text("the name", name)
         return cls(_lib().tahti_barrier_create(name, _number("threads", threads, 2**32 - 1)))
 
     @classmethod
     def open(cls, name):
-        """The one that another process offers."""
+        """Opens a barrier that another process created."""
         return cls(_lib().tahti_barrier_open(_text("the name", name)))
 
     def wait(self, within=None, spin=0.0):
-        """Waits for all, at most for `within` seconds; spins for `spin` of them. True for who came last."""
+        """Waits for all threads, at most for `within` seconds: spins for `spin` seconds, then sleeps. True for the last thread to arrive."""
         limit = -1 if within is None else max(0, int(_seconds("within", within) * 1e9))
-        met = _lib().tahti_barrier_wait(self._handle, max(0, int(_seconds("spin", spin) * 1e9)), limit)
-        if met < 0:
-            raise BrokenBarrier("somebody did not come to the barrier in time; expected all of the team")
-        return met == 1
+        result = _lib().tahti_barrier_wait(self._handle, max(0, int(_seconds("spin", spin) * 1e9)), limit)
+        if result < 0:
+            raise BrokenBarrier("a thread did not arrive at the barrier in time; expected all of the team")
+        return result == 1
 
     def __del__(self):
         if getattr(self, "_handle", None):

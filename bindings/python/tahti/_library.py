@@ -1,4 +1,4 @@
-"""`libtahti.so`: named by the environment variable TAHTI_LIBRARY, in this package (a wheel brings it), or found by the loader."""
+"""`libtahti.so`: the file in the environment variable TAHTI_LIBRARY, else the one in this package, else the one of the loader."""
 
 import ctypes
 import operator
@@ -7,11 +7,11 @@ from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int, c_int64, c_uin
 
 
 class Error(Exception):
-    """What the library refused, in its own words."""
+    """An error that the library reports, with its text."""
 
 
 def number(what, value, most=2**64 - 1):
-    """A whole number that C can hold: ctypes would take what is left of its bits."""
+    """Checks an integer for C: ctypes would drop upper bits without an error."""
     value = operator.index(value)
     if not 0 <= value <= most:
         raise ValueError(f"{what} is {value}; expected 0 to {most}")
@@ -19,7 +19,7 @@ def number(what, value, most=2**64 - 1):
 
 
 def seconds(what, value, most=(2**63 - 1) // 10**9):
-    """A time that C can hold, which counts ns in 64 bits: 292 years, unless it is less."""
+    """Checks a time in seconds for C, which counts ns in 64 bits (at most 292 years, or `most`)."""
     value = float(value)
     # NaN fails both comparisons and is refused, too.
     if not -most <= value <= most:
@@ -28,7 +28,7 @@ def seconds(what, value, most=(2**63 - 1) // 10**9):
 
 
 def text(what, value):
-    """A text as C takes it, which ends at the first zero."""
+    """Encodes a text for C, which ends a text at the first zero byte."""
     if "\0" in value:
         raise ValueError(f"{what} has a zero in it: {value!r}")
     return value.encode()
@@ -64,7 +64,7 @@ class Asked(ctypes.Structure):
 
 Handler = CFUNCTYPE(None, c_void_p, POINTER(Asked), c_void_p)
 
-# The functions of tahti.h that are called from here: type of the result, types of the arguments.
+# Functions of tahti.h: type of the result, types of the arguments.
 _FUNCTIONS = {
     "tahti_error": (c_char_p, []),
     "tahti_import_open": (c_void_p, [c_char_p]),
@@ -105,13 +105,13 @@ _library = None
 
 
 def library():
-    """Where the library is."""
+    """Path of the library."""
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtahti.so")
     return os.environ.get("TAHTI_LIBRARY") or (own if os.path.exists(own) else "libtahti.so")
 
 
 def lib():
-    """The library, loaded when it is used first."""
+    """The library, loaded at the first use."""
     global _library
     if _library is None:
         loaded = ctypes.CDLL(library())
@@ -123,5 +123,5 @@ def lib():
 
 
 def failed():
-    """Why the last call of this thread failed."""
+    """The error of the last call of this thread."""
     return Error(lib().tahti_error().decode())

@@ -5,7 +5,7 @@
         futures = [client.send(f"put/sr_mag_ps_{n}/1.5A", within=0.5) for n in range(100)]
         replies = [future.result() for future in futures]
 
-A future is one of `concurrent.futures`; in a coroutine: `await asyncio.wrap_future(client.send(...))`.
+Futures are those of `concurrent.futures`. In a coroutine: `await asyncio.wrap_future(client.send(...))`.
 
     manager = tahti.Manager("magnets", ["sr_mag"])
 
@@ -41,7 +41,7 @@ _log = logging.getLogger("tahti")
 
 
 class Failed(Error):
-    """A request that failed: `code` as docs/reference/messages.md lists them, and why."""
+    """A request that failed: `code` (docs/reference/messages.md lists the codes) and `text`, the reason."""
 
     def __init__(self, code, text):
         super().__init__(f"{code}: {text}")
@@ -49,54 +49,54 @@ class Failed(Error):
 
 
 class Reply(collections.namedtuple("Reply", "code text body pulse")):
-    """How a request ended: the word of its code, the value or why not, a body, and the pulse to which it belongs."""
+    """Result of a request: name of the code, value or reason of the failure, body, and the pulse to which the value belongs."""
 
     __slots__ = ()
 
     def value(self):
-        """The text of a request that went well, else `Failed`."""
+        """The text of a successful request; otherwise raises Failed."""
         if self.code != "OK":
             raise Failed(self.code, self.text)
         return self.text
 
     def lines(self):
-        """The lines of its body, as of `batch` and `list`."""
+        """The lines of the body, for `batch` and `list`."""
         return _lines(self.body)
 
 
 class Asked(collections.namedtuple("Asked", "verb object complement body band pulse dry_run user process host left answer")):
-    """A request as a manager's handler gets it: who asks is what the kernel says; `left` seconds are left for it; the body of its
-    answer may have `answer` bytes."""
+    """A request for a manager's handler. `user` and `process` of the client come from the kernel. `left` is the time until the deadline
+    in seconds, `answer` the maximum size of the answer's body in bytes."""
 
     _place = None
 
     def lines(self):
-        """The lines of its body, as of `batch`."""
+        """The lines of the body, for `batch`."""
         return _lines(self.body)
 
     def memory(self):
-        """Where the body of the answer may be made in place, without a copy: a memoryview to fill, of which the handler returns as
-        much as it has filled, `Answer("", memory[:length])`. It is the room that the client keeps, who may write there too. None
-        where it keeps none (`answer` is 16384 then), or where the manager takes no large `bodies`. Only within the handler: a
-        handler that leaves it somewhere has its request answered INTERNAL."""
+        """Memory for the body of the answer, to write it in place without a copy: a memoryview. The handler fills it and returns
+        `Answer("", memory[:length])`. The memory is in the client's pool, and the client may write to it at any time. None if the
+        client has no pool (`answer` is then 16384) or the manager accepts no large `bodies`. Valid only within the handler: if
+        the handler keeps a view of it, the request is answered INTERNAL."""
         return self._place.memory() if self._place else None
 
 
 class Answer(collections.namedtuple("Answer", "text body code", defaults=(b"", "OK"))):
-    """An answer with a body. Where there is none, a handler returns the text alone."""
+    """An answer with a body. A handler may also return only a text."""
 
     __slots__ = ()
 
 
 class _Place:
-    """The memory of an answer in place, while its handler runs."""
+    """Memory of an answer that is written in place, valid while the handler runs."""
 
     def __init__(self, replies, asked):
         self._replies, self._asked, self._thread, self._array = replies, asked, threading.get_ident(), None
 
     def memory(self):
         if self._replies is None or threading.get_ident() != self._thread:
-            raise Error("the memory of an answer is asked for outside of its handler; expected within it, on its thread")
+            raise Error("memory of an answer was requested outside its handler; expected a call within the handler, on its thread")
         if self._array is None:
             size = ctypes.c_uint64()
             at = lib().tahti_answer_memory(self._replies, self._asked, ctypes.byref(size))
@@ -106,13 +106,13 @@ class _Place:
         return memoryview(self._array).cast("B")
 
     def holds(self, body):
-        """Whether a body begins where this memory does."""
+        """Whether a body starts at the start of this memory."""
         if self._array is None or body.readonly or not body.c_contiguous or not body.nbytes:
             return False
         return ctypes.addressof(ctypes.c_char.from_buffer(body)) == ctypes.addressof(self._array)
 
     def end(self):
-        """The handler has returned. Whether somebody sees the memory all the same, who might touch it when it is gone."""
+        """Called after the handler has returned. True if a view of the memory still exists, which could access it after it is freed."""
         seen = weakref.ref(self._array) if self._array is not None else lambda: None
         self._replies = self._asked = self._array = None
         # If the array still exists, it may only be uncollected garbage: collect, then check again.
@@ -120,7 +120,7 @@ class _Place:
 
 
 def pack(lines):
-    """Lines as the body of `batch` and of its reply holds them."""
+    """Encodes lines as the body of a `batch` or of its reply."""
     texts = [_text("a line", line) for line in lines]
     room = ctypes.create_string_buffer(_BODY_BYTES_MAX)
     size = lib().tahti_lines_write((ctypes.c_char_p * len(texts))(*texts), len(texts), room, len(room))
@@ -145,7 +145,7 @@ def _server(server):
 
 
 def _codes():
-    """The number of each code by its word."""
+    """The numbers of the codes by name."""
     codes = {}
     while word := lib().tahti_code(len(codes)):
         codes[word.decode()] = len(codes)
@@ -153,7 +153,7 @@ def _codes():
 
 
 class _Held:
-    """A room of the library's, given back when nobody sees its memory any more."""
+    """A room of the library, freed when no view of its memory exists."""
 
     def __init__(self, handle):
         self.handle, self._free = handle, lib().tahti_room_free
@@ -163,8 +163,8 @@ class _Held:
 
 
 class Room:
-    """Memory in a client's pool: `data` is filled in place, and then the room is the body of one request, without a copy. It is the
-    request's from then on: what was taken from `data` must not be written any more."""
+    """Memory in a client's pool for the body of one request, without a copy. Fill `data`, then pass the room as `body`. After that, do
+    not write to views of `data`: the memory belongs to the request."""
 
     def __init__(self, client, size):
         size = _number("size", size)
@@ -188,9 +188,9 @@ class Room:
 
 
 class Client:
-    """A connection to the message server `server` of this host, for any number of threads. It connects anew when the server goes
-    and comes back; what was outstanding then and is no mere reading, nor `idempotent`, is answered UNKNOWN. With a `pool` of so many
-    bytes, bodies of requests and answers may be larger than 16 KiB."""
+    """A connection to the message server `server` of this host, for any number of threads. It reconnects after a restart of the
+    server. Requests that were outstanding then and neither read nor are `idempotent` are answered UNKNOWN. With a `pool` of that many
+    bytes, bodies of requests and answers may exceed 16 KiB."""
 
     def __init__(self, name, server=None, band=BAND, pool=0):
         self._words = list(_codes())
@@ -208,24 +208,24 @@ class Client:
         self._thread.start()
 
     def send(self, line, within=5.0, body=b"", pulse=0, idempotent=False, dry_run=False, answer=0):
-        """Sends a request and does not wait: a future of its Reply. It is worth executing for `within` seconds from now on; the body
-        of its answer may have `answer` bytes, 16 KiB unless there is a pool. What cannot be sent is an exception here, or the future's."""
+        """Sends a request without waiting and returns a future of its Reply. The deadline is `within` seconds from now. The body of the
+        answer may have `answer` bytes (16 KiB without a pool). Invalid arguments raise an exception here or in the future."""
         return self._leave(line, within, body, pulse, idempotent, dry_run, answer, None)
 
     def room(self, size):
-        """A Room of so many bytes in the pool, to be the `body` of a request. Raises Error where the pool has none at the moment."""
+        """Allocates a Room of `size` bytes in the pool, for the `body` of a request. Raises Error if the pool has no space."""
         with self._lock:
             if self._closed:
                 raise Error(self._closed)
             return Room(self._handle, size)
 
     def ask(self, line, **how):
-        """Sends a request and waits: the text of its reply. Raises Failed where it failed."""
+        """Sends a request, waits, and returns the text of its reply. Raises Failed if it failed."""
         self._may_wait()
         return self.send(line, **how).result().value()
 
     def batch(self, target, lines, **how):
-        """Sends many requests to objects of the manager of `target` at once: a Reply for each."""
+        """Sends many requests to objects of the manager of `target` as one message. Returns a Reply for each."""
         self._may_wait()
         reply = self.send(f"batch/{target}", body=pack(lines), **how).result()
         reply.value()
@@ -233,16 +233,16 @@ class Client:
         return [Reply(code, _unescape(text), b"", reply.pulse) for code, _, text in parts]
 
     def watch(self, pattern, call, verbs="*", within=5.0):
-        """From now on calls `call` with a line for each message to objects of the pattern, on a thread of the client's own: what it
-        raises is logged, and it is called for the next one all the same. It must not wait for replies of this client, which come on
-        this very thread; `send` with a callback of its future does not wait."""
+        """Calls `call` with a line for each message to objects that match the pattern, on the thread of the client. Exceptions of `call`
+        are logged. `call` must not wait for replies of this client, because they arrive on the same thread: use `send` and a
+        callback of its future."""
         self._may_wait()
         verbs = "" if verbs == "*" else f"/{verbs}"
         return self._leave(f"watch/{pattern}{verbs}", within, b"", 0, False, False, 0, call).result().value()
 
     def _may_wait(self):
         if threading.current_thread() is self._thread:
-            raise Error("replies come on this thread, which would wait for itself; use `send` and a callback of its future")
+            raise Error("replies arrive on this thread, which would wait for itself; use `send` and a callback of its future")
 
     def _leave(self, line, within, body, pulse, idempotent, dry_run, answer, call):
         # All checks happen here and raise in the caller's thread: the client's thread also serves the requests of
@@ -271,7 +271,7 @@ class Client:
                 if came > 0:
                     self._take(reply)
         except BaseException as error:
-            # A fault of this module. The futures must still be settled, so that no caller waits for ever.
+            # A fault of this module. The futures must still be settled, so that no caller waits forever.
             why = f"the client's thread has ended: {type(error).__name__}: {error}"
             raise
         finally:
@@ -314,7 +314,7 @@ class Client:
             if reply.id in self._watchers:
                 try:
                     self._watchers[reply.id](text)
-                except BaseException:  # noqa: B902 - whatever it is, the next reply is taken
+                except BaseException:  # noqa: B902 - after any exception, the next reply is handled
                     _log.exception("%r raised for %s", self._watchers[reply.id], text)
             return
         body = ctypes.string_at(reply.body, reply.body_bytes) if reply.body_bytes else b""
@@ -325,7 +325,7 @@ class Client:
             _settle(future, Reply(self._words[reply.code], text, body, reply.pulse))
 
     def _end(self, why):
-        """The end of the thread, which is the last to use the handle."""
+        """Ends the thread, the last user of the handle."""
         with self._lock:
             self._closed = self._closed or why
             handle, self._handle = self._handle, None
@@ -335,10 +335,10 @@ class Client:
         self._outstanding.clear()
         lib().tahti_client_close(handle)
         for future in left:
-            _settle(future, Error(f"{why}; the reply had not come"))
+            _settle(future, Error(f"{why}; no reply had arrived"))
 
     def close(self):
-        """Ends the connection. What has no reply yet gets none: its future raises Error. From a callback it does not wait."""
+        """Ends the connection. Futures of requests without a reply raise Error. Waits for the thread, except in a callback."""
         with self._lock:
             if self._handle and not self._closed:
                 self._closed = "the client is closed"
@@ -354,28 +354,28 @@ class Client:
 
 
 def _settle(future, outcome):
-    """Ends a future that runs. Callbacks of whoever waits are called here; Future logs only their `Exception`s."""
+    """Sets the result of a running future. This calls the callbacks of its users; Future logs only their `Exception`s."""
     try:
         if isinstance(outcome, Error):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
-    except BaseException:  # noqa: B902 - whatever it is, the next reply is taken
+    except BaseException:  # noqa: B902 - after any exception, the next reply is handled
         _log.exception("a callback of %r raised", future)
 
 
 def _unescape(text):
-    """What is meant by a complement as it stands on the wire."""
+    """Decodes the escapes of a complement."""
     first, *rest = text.split("%")
     return first + "".join(chr(int(part[:2], 16)) + part[2:] for part in rest)
 
 
 class Manager:
-    """An equipment manager for the objects whose names are, or continue, one of `serves`. Each band has a thread of its own; handlers
-    of one band run one after the other. A handler that must wait returns a `concurrent.futures.Future`. Bodies above 16 KiB are
-    taken up to `bodies` bytes.
+    """An equipment manager for the objects whose names equal or continue one of `serves`. Each band has a separate thread, which runs
+    one handler at a time. A handler that must wait returns a `concurrent.futures.Future`. Bodies of up to `bodies` bytes are
+    accepted, at least 16 KiB.
 
-    Python allocates and collects garbage when it likes: what must be in time belongs into `tahti em` or a manager in Rust or C."""
+    Python allocates and collects garbage at any time: for real-time equipment use `tahti em`, or a manager in Rust or C."""
 
     def __init__(self, name, serves, server=None, bands=range(BANDS), bodies=0):
         self._bodies = _number("bodies", bodies)
@@ -394,8 +394,8 @@ class Manager:
         self.on("list")(lambda asked: Answer("", pack(self._serves)))
 
     def on(self, verb, objects="*"):
-        """A decorator: the function answers requests with this verb to objects of this pattern. The last one that fits is asked. It returns
-        a text, a number, an Answer, a Future of one of these, or raises Failed."""
+        """A decorator: the function answers requests with this verb to objects that match this pattern. Of several matching functions, the
+        last one that was added is called. It returns a text, a number, an Answer, a Future of one of these, or raises Failed."""
 
         def decorate(function):
             self._handlers.insert(0, (verb, objects, function))
@@ -404,19 +404,19 @@ class Manager:
         return decorate
 
     def start(self):
-        """Registers, and serves on threads of its own until `close`."""
+        """Registers, and serves on separate threads until `close`."""
         self._connect()
         self._thread = threading.Thread(target=self._run, name=f"manager {self._name}", daemon=True)
         self._thread.start()
         return self
 
     def run(self):
-        """Registers, and serves until `close`, which another thread calls."""
+        """Registers, and serves until another thread calls `close`."""
         self._connect()
         self._run()
 
     def close(self):
-        """Ends it. What is not answered by then, the message server answers UNKNOWN."""
+        """Ends the manager. The message server answers open requests with UNKNOWN."""
         self._closed.set()
         self._wake(self._bands)
         if getattr(self, "_thread", None) is not None:
@@ -453,7 +453,7 @@ class Manager:
                 try:
                     self._connect()
                 except Error:
-                    # The server is not back yet.
+                    # The server is still down.
                     continue
 
     def _wake(self, bands):
@@ -477,7 +477,7 @@ class Manager:
         of, place = asked.contents, _Place(replies, asked)
         try:
             outcome = self._outcome(of, place)
-        except BaseException as error:  # noqa: B902 - whatever it is, the request is answered
+        except BaseException as error:  # noqa: B902 - after any exception, the request is answered
             # The traceback's frames would keep the request's memory alive.
             outcome = error.with_traceback(None)
         if isinstance(outcome, Future):
@@ -488,7 +488,7 @@ class Manager:
         answer = self._answer(outcome, place)
         outcome = None
         if place.end():
-            why = f"the handler of {of.verb.decode()} {of.object.decode()} keeps the memory of its answer, which is its client's"
+            why = f"the handler of {of.verb.decode()} {of.object.decode()} keeps the memory of its answer, which belongs to the client"
             _log.error(why)
             answer = self._codes["INTERNAL"], why.encode(), b"", 0
         lib().tahti_answer(replies, asked, *answer)
@@ -506,7 +506,7 @@ class Manager:
         function = next((f for v, o, f in self._handlers if v == verb and fnmatch.fnmatchcase(name, o)), None)
         if function is None:
             known = sorted({v for v, o, _ in self._handlers if fnmatch.fnmatchcase(name, o)})
-            raise Failed("NO_VERB", f"{name} knows no {verb}; it knows {', '.join(known)}")
+            raise Failed("NO_VERB", f"{name} has no verb {verb}; it has {', '.join(known)}")
         body = ctypes.string_at(of.body, of.body_bytes) if of.body_bytes else b""
         left = of.deadline_ns / 1e9 - time.monotonic()
         asked = Asked(verb, name, of.complement.decode(), body, of.band, of.pulse, bool(of.flags & 2), of.user, of.process, of.host,
@@ -515,7 +515,7 @@ class Manager:
         return function(asked)
 
     def _answer(self, outcome, place=None):
-        """Code, complement, body and its length, as the library takes them. What a handler returned may be anything."""
+        """Code, complement, body and its length for the library. `outcome` is the result of a handler, of any type."""
         try:
             if isinstance(outcome, Failed) and outcome.code in self._codes:
                 outcome = Answer(outcome.text, b"", outcome.code)

@@ -1,4 +1,4 @@
-/* Access to the database. A function has only its own record: other records are reached by INPA to INPU and OUTA to OUTU. */
+/* Access to the database. A function can access only its own record. Use INPA to INPU and OUTA to OUTU for other records. */
 #ifndef TAHTI_DB_ACCESS_H
 #define TAHTI_DB_ACCESS_H
 #include "alarm.h"

@@ -1,4 +1,4 @@
-/* The end of the process. A plug-in in a separate process ends only that. */
+/* End of the process. In a separate process, it ends only that process. */
 #ifndef TAHTI_EPICS_EXIT_H
 #define TAHTI_EPICS_EXIT_H
 #include "epicsTypes.h"

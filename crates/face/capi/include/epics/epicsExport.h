@@ -1,4 +1,4 @@
-/* Registration of functions and of what registers them. */
+/* Registration of functions and registrars. */
 #ifndef TAHTI_EPICS_EXPORT_H
 #define TAHTI_EPICS_EXPORT_H
 #include "registryFunction.h"
@@ -17,7 +17,7 @@
     }                                                                                             \
     extern const int tahti_registrar_of_##function
 
-/* Variables of a plug-in keep their initial value: the command `var` does not reach them. */
+/* Variables of a plug-in keep their initial value: the command `var` cannot change them. */
 #define epicsExportAddress(type, name) extern const int tahti_address_of_##name
 #define epicsExportVariable(type, name) extern const int tahti_address_of_##name
 #endif

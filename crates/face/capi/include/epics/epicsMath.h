@@ -1,4 +1,4 @@
-/* Numbers that are not finite. */
+/* Constants for NaN and infinity. */
 #ifndef TAHTI_EPICS_MATH_H
 #define TAHTI_EPICS_MATH_H
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Output to texts. */
+/* Formatted output to strings. */
 #ifndef TAHTI_EPICS_STDIO_H
 #define TAHTI_EPICS_STDIO_H
 #include "epicsTypes.h"

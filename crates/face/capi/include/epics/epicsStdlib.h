@@ -1,4 +1,4 @@
-/* Numbers from texts. */
+/* Conversion of strings to numbers. */
 #ifndef TAHTI_EPICS_STDLIB_H
 #define TAHTI_EPICS_STDLIB_H
 #include "epicsTypes.h"

@@ -1,4 +1,4 @@
-/* Texts. */
+/* String functions. */
 #ifndef TAHTI_EPICS_STRING_H
 #define TAHTI_EPICS_STRING_H
 #include "epicsTypes.h"

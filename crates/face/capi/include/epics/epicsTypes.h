@@ -23,7 +23,7 @@ typedef enum { epicsFalse = 0, epicsTrue = 1 } epicsBoolean;
 #endif
 typedef char epicsOldString[MAX_STRING_SIZE];
 
-/* Words with which libraries mark what they export. Here they are empty. */
+/* Export macros of libraries; empty here. */
 #define epicsShareFunc
 #define epicsShareClass
 #define epicsShareExtern extern
@@ -36,7 +36,7 @@ typedef char epicsOldString[MAX_STRING_SIZE];
 
 /* One definition in a plug-in of several sources. */
 #define TAHTI_SHARED __attribute__((weak, visibility("hidden")))
-/* A function that a plug-in cannot have. A call is an error of the compiler. */
+/* A function that plug-ins cannot use. A call is a compile error. */
 #define TAHTI_ABSENT(why) __attribute__((error(why)))
 #define TAHTI_UNUSED __attribute__((unused))
 

@@ -1,4 +1,4 @@
-/* Links. A function has the fields A to U and VALA to VALU, not the links behind them. */
+/* Links. A function can access the fields A to U and VALA to VALU, but not their links. */
 #ifndef TAHTI_LINK_H
 #define TAHTI_LINK_H
 #include "epicsTypes.h"

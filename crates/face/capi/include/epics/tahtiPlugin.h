@@ -1,4 +1,4 @@
-/* How the functions of these sources become a plug-in of tahti. Each record has its own structure, which keeps DPVT and all other
+/* Adapter that turns functions for C EPICS into a plug-in of tahti. Each record has its own structure, which keeps DPVT and all other
  * members between calls. Values are copied into it before a call, and back after it. */
 #ifndef TAHTI_PLUGIN_OF_FUNCTIONS_H
 #define TAHTI_PLUGIN_OF_FUNCTIONS_H
