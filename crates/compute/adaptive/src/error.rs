@@ -41,7 +41,7 @@ pub enum Error {
     )]
     Past(Card),
     /// No frames arrive.
-    #[error("no whole frame came for {0}; expected a camera that sends to --pixels: `tahti demo telescope`")]
+    #[error("no complete frame arrived for {0}; expected a camera that sends to --pixels: `tahti demo telescope`")]
     NoFrames(DurNs),
     /// The camera announces images of another size.
     #[error(
@@ -109,7 +109,7 @@ impl Error {
         let remedy = match error.errno {
             Errno::PERM | Errno::ACCESS => "expected root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF",
             Errno::AFNOSUPPORT | Errno::NOSYS => "expected a kernel with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL",
-            Errno::NODEV | Errno::NXIO => "expected a network interface of this host that is there: `ip link`",
+            Errno::NODEV | Errno::NXIO => "expected a network interface of this host: `ip link` lists them",
             Errno::BUSY => {
                 "expected a queue and an interface that no other program has: see `ip link show IFACE`, end who has it, or take another"
             }
@@ -122,7 +122,7 @@ impl Error {
                 "expected one of the interface's queues, from 0 on: `ls /sys/class/net/IFACE/queues`; and Linux 6.6 where its MTU is above 3800"
             }
             Errno::OPNOTSUPP => "expected an interface that takes XDP",
-            _ => "without --xdp pixels come by a socket",
+            _ => "without --xdp, pixels arrive on a socket",
         };
         Self::Card { card: card.clone(), error, remedy }
     }

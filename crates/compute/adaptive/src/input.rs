@@ -159,7 +159,7 @@ impl Input {
     pub fn said(&self) -> Option<String> {
         let From::Card(queue, card) = &self.from else { return None };
         let way = queue.way();
-        let place = if way.in_driver { "in the driver" } else { "behind the driver, which knows nothing of it" };
+        let place = if way.in_driver { "in the driver" } else { "behind the driver, without its support" };
         let copied = if way.zero_copy { "written by the card" } else { "copied by the kernel" };
         Some(format!("pixels from {card} by XDP {place}, {copied}"))
     }

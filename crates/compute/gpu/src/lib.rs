@@ -53,7 +53,7 @@ pub enum GpuError {
     #[error("NVIDIA's driver is here and finds no card; expected one (`nvidia-smi` lists them)")]
     NoCard,
     /// The driver refused a call.
-    #[error("{doing}: NVIDIA's driver says {said}")]
+    #[error("{doing}: NVIDIA's driver reports {said}")]
     Refused {
         /// The refused action.
         doing: &'static str,

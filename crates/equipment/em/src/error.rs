@@ -52,7 +52,7 @@ pub enum Error {
     #[error("a thread of the manager cannot be started: {0}")]
     Thread(io::Error),
     /// A thread has ended unexpectedly: an error in this program.
-    #[error("a thread of the manager has ended by itself")]
+    #[error("a thread of the manager has ended unexpectedly")]
     ThreadEnded,
     /// The message server assigned no band.
     #[error("the message server gave no band")]

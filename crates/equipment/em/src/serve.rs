@@ -126,7 +126,7 @@ impl Running<'_> {
                     announced = false;
                     match self.session(lane, requests, signals, (say, trouble))? {
                         End::Asked => return Ok(()),
-                        End::Lost => say(format!("message server {server:?} is gone; reconnecting")),
+                        End::Lost => say(format!("lost message server {server:?}; reconnecting")),
                     }
                 }
                 Err(error) => {

@@ -60,7 +60,7 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
     line("row", format!("{}  {} {}/{}{bound}", row.place, verb.word(), row.object, known.complement()));
     let lane = match device.driver.pace {
         Pace::RtSafe => "real-time lane",
-        Pace::MayBlock => "worker of its own",
+        Pace::MayBlock => "separate worker",
     };
     let point = &device.points[known.point];
     let at = format!("{} ({}, {}, {lane})", device.name, device.driver.word, device.driver.pace_word());
@@ -78,7 +78,7 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
             for step in &row.convert {
                 line("convert", format!("{step}"));
             }
-            line("answer", "not known without the device; --raw VALUE gives its answer".to_owned());
+            line("answer", "unknown without the device; set its answer with --raw VALUE".to_owned());
             return Ok(out);
         }
         let (mut device, mut shown) = (Dry(present), Shown { out: &mut out, at: &at, point, refused: None });
@@ -94,7 +94,7 @@ pub fn dry_run(tables: &Tables, request: &str, raw: Option<&str>) -> Result<Stri
         return Ok(format!("{out}  {:<10} {value}{}\n", "answer", row.unit));
     }
     let Some(value) = value else {
-        return Err(DryRunError { steps: out, why: "nothing says what is written".to_owned() });
+        return Err(DryRunError { steps: out, why: "no value to write".to_owned() });
     };
     line("interpret", format!("{complement} -> {value}{}", if value.number().is_some() { &row.unit } else { "" }));
     if let Some((low, high)) = row.limits {

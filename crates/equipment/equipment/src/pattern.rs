@@ -41,7 +41,7 @@ impl Pattern {
                 return Err("letters, digits and `_` between the braces, such as `{name}`");
             }
             if parts.len() > 1 && parts.last().is_some_and(String::is_empty) {
-                return Err("a text between two captures, or it is not known where one ends");
+                return Err("a text between two captures, which marks the end of the first");
             }
             parts.push(name.to_owned());
             parts.push(String::new());

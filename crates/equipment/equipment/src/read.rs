@@ -405,8 +405,8 @@ impl Reader<'_> {
             if self.tables.polls.iter().any(|poll| poll.name == name) {
                 found.error(
                     section.range(),
-                    format!("poll {name:?} is there twice"),
-                    "a name of its own",
+                    format!("two polls have the name {name:?}"),
+                    "a unique name",
                     "rename one",
                 );
             }

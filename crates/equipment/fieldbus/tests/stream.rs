@@ -304,7 +304,7 @@ fn mistakes_in_a_protocol_file_are_reported_with_their_line() {
         Err(error) => error.to_string(),
         Ok(file) => file.protocol("p", &[]).unwrap_err().to_string(),
     };
-    assert_eq!(error("p {\n out \"%y\";\n}"), "x.proto:2:2: conversion %y is not known here");
+    assert_eq!(error("p {\n out \"%y\";\n}"), "x.proto:2:2: unknown conversion %y");
     assert_eq!(error("p { out \"x }"), "x.proto:1:9: a quote \" that is not closed");
     assert_eq!(error("p { out \"\\$1\"; }"), "x.proto:1:9: argument $1 is used, but was not given");
     assert_eq!(error("p { out $x; }"), "x.proto:1:9: variable $x is used, but not set");

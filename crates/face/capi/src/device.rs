@@ -120,7 +120,7 @@ pub unsafe extern "C" fn tahti_device_memory(device: *mut tahti_device, at: u64,
         // SAFETY: the caller's promise.
         let device = unsafe { open(device) }?;
         let DeviceHandle::Vfio(vfio, ..) = &device.held else {
-            return Err("a UIO device has no memory of its own; expected one of tahti_vfio_open".to_owned());
+            return Err("a UIO device has no memory for DMA; expected a device of tahti_vfio_open".to_owned());
         };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = vfio.memory(at, bytes).map_err(|error| error.to_string())?;
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn tahti_device_wait(device: *mut tahti_device, spin_ns: u
             DeviceHandle::Uio(uio) => await_interrupt(uio, how, limit),
             DeviceHandle::Vfio(.., message) => await_interrupt(message, how, limit),
         };
-        came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device is gone: {errno}"))
+        came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device was removed: {errno}"))
     };
     answer(wait())
 }

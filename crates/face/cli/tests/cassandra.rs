@@ -91,7 +91,7 @@ fn logged_samples_are_in_the_cluster_once_although_logger_and_node_are_killed() 
     });
     logs.signal("-TERM");
     logs.hears("samples safe, 0 lost");
-    logs.hears("samples sent; the cluster takes what is logged, 0B wait");
+    logs.hears("samples sent; the cluster accepts the logged samples, 0B wait");
     let (here, there) = (site.counts(&site.log()), site.counts(&site.cluster()));
     assert!(here.is_sorted_by(|one, next| one < next), "no sample is duplicated: {here:?}");
     assert_eq!(there, here, "the cluster has the samples of the folder");

@@ -186,7 +186,7 @@ fn mistakes_in_all_files_are_reported_with_their_place() {
     let (well, said) = check(&folder, &[]);
     assert!(!well && !said.contains("no error"), "{said}");
     let wanted = [
-        "psu: A:volts: DTYP \"stream\": a.proto:3:3: conversion %y is not known here",
+        "psu: A:volts: DTYP \"stream\": a.proto:3:3: unknown conversion %y",
         "psu: ",
         "none.db",
         "c.db:2:",

@@ -31,7 +31,7 @@ fn without_kvm_a_guest_is_emulated_with_a_note_and_one_that_requires_kvm_is_refu
     disk(&bench.dir.join("hmi.img"), false);
     let found = text(&bench.run(&["check", "plant.toml"]));
     let error = "accel = \"kvm\": /dev/kvm: No such file or directory";
-    assert!(found.contains(error) && found.contains("or say accel = \"auto\""), "{found}");
+    assert!(found.contains(error) && found.contains("or set accel = \"auto\""), "{found}");
     bench.write(&guest(""));
     bench.ok(&["up", "plant.toml", "--detach"]);
     let note = "EMULATED, many times slower than the processor: /dev/kvm: No such file or directory";

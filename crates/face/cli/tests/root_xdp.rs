@@ -135,7 +135,7 @@ fn unavailable_interfaces_and_queues_are_refused_with_a_remedy() {
     let said = with("none");
     assert!(said.contains("failed to find network interface \"none\"") && said.contains("`ip link`"), "{said}");
     let said = with("wire");
-    assert!(said.contains("take packets of 1598 bytes from \"wire\", whose MTU is 1500"), "{said}");
+    assert!(said.contains("receive packets of 1598 bytes from \"wire\", whose MTU is 1500"), "{said}");
     assert!(said.contains("`ip link set IFACE mtu 9000`"), "{said}");
     ip(&format!("-n {} link set wire mtu 1600", hosts.0[0].0));
     let said = with("wire:99");

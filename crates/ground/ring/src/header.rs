@@ -69,7 +69,7 @@ impl fmt::Display for LayoutError {
             Self::Short { found, expected } => {
                 write!(f, "shared memory of {} bytes, expected at least {}", found * 8, expected * 8)
             }
-            Self::Magic { found } => write!(f, "shared memory starts with {found:#018x}: not made by tahti"),
+            Self::Magic { found } => write!(f, "shared memory starts with {found:#018x}: not created by tahti"),
             Self::Kind { found: (kind, version), expected: (wanted, now) } => {
                 write!(f, "shared block of kind {kind} version {version}, expected kind {wanted} version {now}")
             }

@@ -26,7 +26,7 @@ pub fn note(socket: impl AsFd) -> crate::Result<()> {
     match ask(socket) {
         // No datagram was read yet, which is not a failure.
         Ok(_) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(crate::Error { doing: "have the kernel note when datagrams come".into(), errno }),
+        Err(errno) => Err(crate::Error { doing: "enable time stamps of received datagrams".into(), errno }),
     }
 }
 

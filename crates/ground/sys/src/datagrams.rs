@@ -129,7 +129,7 @@ fn came_ns(header: &libc::msghdr) -> Option<u64> {
 /// # Errors
 /// The kernel's, if it does not support timestamps for this kind of socket.
 pub fn stamp(socket: impl AsFd) -> Result<()> {
-    option::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, "have the kernel say when datagrams come")
+    option::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, "enable time stamps of received datagrams")
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Counter {
                 (Some(file), None, Some(format!("only processes with this run folder find {name}: {why}")))
             }
             (Err(why), Ok(socket)) => {
-                let only = format!("{name} has an abstract socket alone, whose name any account can take first");
+                let only = format!("{name} has only an abstract socket, whose name any account can take first");
                 (None, Some(socket), Some(format!("{only}: {why}")))
             }
             (Err(_), Err(why)) => return Err(why),

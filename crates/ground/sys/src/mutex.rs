@@ -72,7 +72,7 @@ impl Lock {
         let words = SharedWords::attach(fd)?;
         let user = words.user()?;
         if !is_ours(user) {
-            let doing = format!("take over a mutex that user {user} has made: expected user {} or root", own_user());
+            let doing = format!("use a mutex that user {user} created: expected user {} or root", own_user());
             return Err(Error { doing, errno: Errno::PERM });
         }
         let found = (words.words().len() >= DATA)

@@ -137,7 +137,7 @@ impl Event {
     /// # Errors
     /// The kernel's: `EINVAL` if the ring is on another CPU.
     pub fn write_into(&self, ring: &Ring) -> Result<()> {
-        self.control(0x2405, ring.event.fd.as_raw_fd() as u64, "let events share a ring")
+        self.control(0x2405, ring.event.fd.as_raw_fd() as u64, "redirect events to a shared ring")
     }
 
     /// Starts sampling.

@@ -123,7 +123,7 @@ impl SharedWords {
     /// # Errors
     /// The kernel's.
     pub fn user(&self) -> Result<u32> {
-        Ok(rustix::fs::fstat(&self.fd).doing(|| "learn whose shared memory this is".to_owned())?.st_uid)
+        Ok(rustix::fs::fstat(&self.fd).doing(|| "read the owner of the shared memory".to_owned())?.st_uid)
     }
 
     /// A descriptor that can only be mapped for reading, if some other processes must be able to write the memory. A

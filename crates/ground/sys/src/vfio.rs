@@ -225,7 +225,7 @@ impl Vfio {
     /// other memory, `ENOMEM` above the limit of locked memory.
     pub fn memory(&self, at: u64, bytes: usize) -> Result<DeviceMemory> {
         let page = rustix::param::page_size();
-        let doing = || format!("give {} {bytes} bytes at {at:#x} of its own (whole pages of {page})", self.address);
+        let doing = || format!("give {} {bytes} bytes at its address {at:#x} (whole pages of {page})", self.address);
         if bytes == 0 || !bytes.is_multiple_of(page) {
             return Err(Error { doing: doing(), errno: Errno::INVAL });
         }

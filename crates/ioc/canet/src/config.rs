@@ -256,7 +256,7 @@ pub fn addresses(name: &str, text: &str, port: u16, complaints: &mut Vec<Complai
         match found {
             Some(address) => all.push(SocketAddrV4::new(address, port)),
             None => {
-                complaints.push(Complaint(format!("{name}: \"{word}\" is no IPv4 address and no known host, left out")))
+                complaints.push(Complaint(format!("{name}: \"{word}\" is no IPv4 address and no known host; ignored")))
             }
         }
     }

@@ -282,7 +282,7 @@ impl Definition<'_> {
         );
         if guest.vcpu_class.is_some() {
             notes.push(
-                "vcpu_class: Xen's schedulers know none; a CPU pool of its own (`xl cpupool-create`, `pool = \"…\"`) keeps others away".to_owned(),
+                "vcpu_class: Xen's schedulers have no classes; a separate CPU pool (`xl cpupool-create`, `pool = \"…\"`) excludes other guests".to_owned(),
             );
         }
         if guest.disk_rate.is_some() || guest.disk_operations.is_some() {

@@ -26,7 +26,7 @@ pub enum PlaceError {
     #[error(transparent)]
     Qmp(#[from] QmpError),
     /// QEMU named a thread of another process.
-    #[error("virtual CPU {index}: QEMU names thread {tid}, which is none of its own")]
+    #[error("virtual CPU {index}: QEMU reports thread {tid}, which is not a thread of QEMU")]
     Foreign {
         /// The virtual CPU.
         index: u64,

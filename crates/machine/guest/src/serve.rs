@@ -84,7 +84,7 @@ pub enum ServeError {
     },
     /// KVM was requested, but is unavailable.
     #[error(
-        "accel = \"kvm\": /dev/kvm: {0}; load the module kvm_intel or kvm_amd and give access to /dev/kvm, or say accel = \"auto\""
+        "accel = \"kvm\": /dev/kvm: {0}; load the module kvm_intel or kvm_amd and give access to /dev/kvm, or set accel = \"auto\""
     )]
     Kvm(io::Error),
     /// Another process serves a guest of this name.
@@ -139,7 +139,7 @@ pub enum ServeError {
     },
     /// The guest did not shut down in time.
     #[error("the guest did not shut down within {within}: {}; check on its console that it handles the power button, or raise `stop_within`",
-        if *.killed { "QEMU did not quit either and was killed" } else { "QEMU was asked to quit" })]
+        if *.killed { "QEMU did not quit either and was killed" } else { "QEMU received the request to quit" })]
     Hung {
         /// The time limit.
         within: DurNs,

@@ -39,7 +39,7 @@ pub fn still(state: &str) -> Option<Still> {
         "paused" => goes_on("it was paused through QEMU's monitor", RESUME),
         "debug" => goes_on("a debugger has stopped it", RESUME),
         "suspended" => goes_on("its system sleeps", "wake it with `tahti guest resume`"),
-        _ => goes_on("QEMU reports a state that tahti does not know", RESUME),
+        _ => goes_on("QEMU reports an unknown state", RESUME),
     }
 }
 

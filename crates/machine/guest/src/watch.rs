@@ -154,8 +154,8 @@ impl Watched {
         tell: &mut dyn FnMut(&str),
     ) -> bool {
         let (command, said) = match step {
-            Step::Powerdown => ("system_powerdown", "the guest is asked to shut down"),
-            Step::Quit => ("quit", "QEMU is asked to quit"),
+            Step::Powerdown => ("system_powerdown", "the power button was pressed"),
+            Step::Quit => ("quit", "QEMU was requested to quit"),
             Step::Kill => {
                 tell("QEMU is killed");
                 return qemu.child.kill().is_ok();

@@ -327,7 +327,7 @@ impl Profile {
         };
         // Functions already counted keep their numbers, so a new read becomes a new object.
         let object = self.objects.len() as u32;
-        self.objects.push(Object::made_at_run_time("[made at run time]", &text));
+        self.objects.push(Object::made_at_run_time("[generated at run time]", &text));
         self.made.insert(pid, GeneratedCode { object, looked: at });
         match found(self, object) {
             Some(function) => self.frame(Key::Function(object, function)),

@@ -38,7 +38,7 @@ impl std::fmt::Display for PageError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Layout => "events/header_page is not understood: expected the fields timestamp, commit and data",
-            Self::Short => "a page of the ring buffer is shorter than it says",
+            Self::Short => "a page of the ring buffer is shorter than its header states",
             Self::Record => "a record does not end within its page",
         })
     }

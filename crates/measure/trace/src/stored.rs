@@ -103,7 +103,9 @@ impl std::fmt::Display for StoredError {
         match self {
             Self::Form => write!(f, "no recording: expected a file of `tahti trace dump`, which begins with {FORM:?}"),
             Self::Head(why) => write!(f, "the head of this recording is not understood: {why}"),
-            Self::Short { at } => write!(f, "this recording is cut off: the page at byte {at} is shorter than it says"),
+            Self::Short { at } => {
+                write!(f, "this recording is cut off: the page at byte {at} is shorter than its header states")
+            }
             Self::Endianness => {
                 f.write_str("this recording is of a machine with the other order of bytes: read it on one of that kind")
             }

@@ -44,7 +44,7 @@ impl fmt::Display for ClientError {
                 f,
                 "the pool of this client has no room of {bytes} bytes; drop rooms first, or connect with a larger pool"
             ),
-            Self::Lost => f.write_str("the message server is gone"),
+            Self::Lost => f.write_str("the message server has ended"),
         }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn greet(server: &str, hello: &Hello) -> Result<Vec<End>, ClientError
         let mut bytes = [0; WELCOME_BYTES_MAX];
         let (length, fds) = sys::handover::receive(connection.as_fd(), &mut bytes)?.ok_or(ClientError::Lost)?;
         let welcome = serde_json::from_slice(&bytes[..length])
-            .map_err(|error| ClientError::Refused(format!("what the server says is not understood: {error}")))?;
+            .map_err(|error| ClientError::Refused(format!("invalid message from the server: {error}")))?;
         let mut fds = fds.into_iter();
         match (welcome, fds.next(), fds.next(), fds.next()) {
             (Welcome::Refused(why), ..) => return Err(ClientError::Refused(why)),

@@ -32,7 +32,7 @@ fn one_user_has_half_of_the_places_and_a_refusal_has_its_reason() {
     let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
     let mut clients: Vec<Client> = (0..4).map(|_| server.client("one")).collect();
     let why = refused(|| Client::connect(&server.name, "more", Band::DEFAULT));
-    let expected = "has 4 of 8 places for connections and 1 more are asked for, expected at most 4; close clients";
+    let expected = "has 4 of 8 places for connections and 1 more are requested, expected at most 4; close clients";
     assert!(matches!(&why, ClientError::Refused(why) if why.contains(expected)), "{why}");
     assert_eq!(refusals(&mut clients[0]), 1);
     // Connected clients keep their places. A place that one releases goes to another.
@@ -49,7 +49,7 @@ fn one_user_has_half_of_the_bytes_of_pools() {
     let mut clients: Vec<Client> = (0..2).map(|_| come(pool)).collect();
     let why = refused(pool).to_string();
     let expected =
-        "has 536870912 of 1073741824 bytes of pools and 268435456 more are asked for, expected at most 536870912";
+        "has 536870912 of 1073741824 bytes of pools and 268435456 more are requested, expected at most 536870912";
     assert!(why.contains(expected), "{why}");
     assert_eq!(refusals(&mut clients[0]), 1);
 }
@@ -91,7 +91,7 @@ fn one_user_with_many_clients_has_half_of_the_outstanding_requests() {
     are_refused(2, &mut other);
     let why = ask(&mut clients[0], "get/sr/x");
     assert_eq!(why.0, Code::Overload);
-    let said = "has 8 of 16 requests outstanding on this band and 1 more are asked for, expected at most 8; take replies first";
+    let said = "has 8 of 16 requests outstanding on this band and 1 more are requested, expected at most 8; take replies first";
     assert!(why.1.contains(said), "{}", why.1);
     are_refused(3, &mut other);
     assert_eq!(refusals(&mut other), 3);
@@ -123,7 +123,7 @@ fn one_user_with_many_clients_has_half_of_a_managers_queue() {
         clients.iter_mut().flat_map(|client| [(); 5].map(|()| client.next(LONG).unwrap().unwrap())).collect();
     let said_no: Vec<_> =
         replies.iter().filter(|reply| reply.code == Code::Overload).map(|reply| &*reply.text).collect();
-    let said = "of 262144 bytes of its queue and 16080 more are asked for, expected at most 131072; take replies first";
+    let said = "of 262144 bytes of its queue and 16080 more are requested, expected at most 131072; take replies first";
     assert!(
         said_no.len() == 2 && said_no[0].starts_with("manager slow: user ") && said_no[0].contains(said),
         "{said_no:?}"

@@ -88,7 +88,7 @@ impl Claims {
         };
         Some(format!(
             "other hosts claim {} objects, expected at most {CLAIMS_MAX}; left out, and answered NO_OBJECT here: {of}{forgotten}; \
-             let hosts show fewer objects (`--serve` there)",
+             serve fewer objects of the hosts (`--serve` there)",
             count(&self.known) + all,
         ))
     }
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(claims.left_out(), None);
         assert!(!claims.add(&b, "x1") && !claims.add(&b, "x2") && !claims.add(&a, "y") && !claims.add(&a, "y"));
         let why = "other hosts claim 4099 objects, expected at most 4096; left out, and answered NO_OBJECT here: 1 of host a, \
-                   2 of host b; let hosts show fewer objects (`--serve` there)";
+                   2 of host b; serve fewer objects of the hosts (`--serve` there)";
         assert_eq!(claims.left_out().as_deref(), Some(why));
         assert!(!claims.known().contains_key(&b));
         // Removing a waiting claim changes nothing. Removing an accepted one makes room.

@@ -39,7 +39,7 @@ pub enum LinkError {
 pub(crate) enum ListError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("list what is served: {code}: {why}")]
+    #[error("list the served objects: {code}: {why}")]
     Failed { code: Code, why: String },
 }
 

@@ -108,7 +108,7 @@ fn respond(query: &Query, asked: &Header, code: Code, complement: &str, body: &[
 
 /// Too many hosts have sent requests.
 #[derive(Debug, thiserror::Error)]
-#[error("{HOSTS_MAX} hosts have asked already")]
+#[error("{HOSTS_MAX} hosts already send requests")]
 struct HostsError;
 
 /// Forwards requests of one host on one band. Dropping it ends its thread.

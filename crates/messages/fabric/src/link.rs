@@ -256,7 +256,7 @@ impl Link<'_> {
                 }
                 Err(why) => {
                     let fewer = match why {
-                        ClientError::Message(_) => format!("; or let host {host} show fewer objects (`--serve` there)"),
+                        ClientError::Message(_) => format!("; or serve fewer objects of host {host} (`--serve` there)"),
                         _ => String::new(),
                     };
                     self.trouble(format!("register what host {host} serves: {why}{fewer}"));

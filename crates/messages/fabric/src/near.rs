@@ -170,7 +170,7 @@ impl Crossing {
                 Err(why) => {
                     replies.answer(
                         ticket,
-                        &Answer::failed(Code::Internal, &format!("{hop} answered what is no reply: {why}")),
+                        &Answer::failed(Code::Internal, &format!("{hop} sent an invalid reply: {why}")),
                     );
                 }
             },

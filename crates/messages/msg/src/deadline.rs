@@ -37,7 +37,7 @@ impl FromStr for DeadlineRule {
     /// Examples: `5ms hard objects=sr_rf_* verbs=put,call bands=6,7`, `5ms firm …`, `5ms soft linear 10ms …`. The words
     /// after the kind of deadline are optional.
     fn from_str(text: &str) -> Result<Self, RuleError> {
-        const FORM: &str = "a time, `hard`, `firm` or `soft`, behind `soft` how the value falls (`linear 10ms`, `half 2ms`), then what it is about";
+        const FORM: &str = "a time; `hard`, `firm` or `soft`; after `soft` the decrease of the value (`linear 10ms`, `half 2ms`); then the requests";
         let error = |found: &str, expected| RuleError { found: found.into(), expected };
         let mut words = text.split_whitespace().peekable();
         let mut next = || words.next().unwrap_or_default();

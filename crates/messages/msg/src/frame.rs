@@ -59,10 +59,7 @@ impl fmt::Display for FrameError {
                 write!(f, "a message of {found} bytes, expected {expected} by its header")
             }
             Self::Large { text, .. } if *text > TEXT_BYTES_MAX => {
-                write!(
-                    f,
-                    "a text of {text} bytes, expected at most {TEXT_BYTES_MAX}; what is longer belongs into a body"
-                )
+                write!(f, "a text of {text} bytes, expected at most {TEXT_BYTES_MAX}; send longer data as a body")
             }
             Self::Large { body, .. } => {
                 write!(f, "a body of {body} bytes, expected at most {BODY_BYTES_MAX}; put larger bodies into the pool")
@@ -183,7 +180,7 @@ mod tests {
         assert!(matches!(Frame::after(header, &[]), Err(FrameError::Large { .. })));
         let text: String = "x".repeat(TEXT_BYTES_MAX + 1);
         let long = Frame::new(header, &text, &[]).unwrap_err().to_string();
-        assert_eq!(long, "a text of 2049 bytes, expected at most 2048; what is longer belongs into a body");
+        assert_eq!(long, "a text of 2049 bytes, expected at most 2048; send longer data as a body");
         assert!(Frame::new(header, "", &vec![0; BODY_BYTES_MAX + 1]).is_err());
     }
 }

@@ -307,7 +307,7 @@ impl Lane {
                     return Err(no(
                         Code::NoObject,
                         format_args!(
-                            "line {at} of the batch: {} is served by another manager than {}; send it by itself, nothing was done",
+                            "line {at} of the batch: {} is served by another manager than {}; send it separately; nothing was executed",
                             item.object, request.object
                         ),
                     ));

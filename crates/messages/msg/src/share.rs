@@ -41,7 +41,7 @@ impl fmt::Display for Excess {
             Whose::Strangers => f.write_str("users other than the server's own and root have")?,
             Whose::All => f.write_str("all users have")?,
         }
-        write!(f, " {have} of {all} {what} and {more} more are asked for, expected at most {most}; {remedy}")
+        write!(f, " {have} of {all} {what} and {more} more are requested, expected at most {most}; {remedy}")
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         let told = |taken: &[(u32, u64)], user| {
             share.admit(taken.iter().copied(), user, 1, |user| user == 0).unwrap_err().to_string()
         };
-        let asked = "of 16 places and 1 more are asked for, expected at most";
+        let asked = "of 16 places and 1 more are requested, expected at most";
         assert_eq!(told(&[(7, 8)], 7), format!("user 7 has 8 {asked} 8; close some"));
         let strangers = "users other than the server's own and root have 12";
         assert_eq!(told(&[(7, 8), (8, 4)], 9), format!("{strangers} {asked} 12; close some"));

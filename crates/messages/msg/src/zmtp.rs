@@ -82,7 +82,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Greeting => f.write_str("its first bytes are no greeting of ZeroMQ's"),
             Self::Version(found) => write!(f, "it speaks version {found} of ZMTP, expected 3 or later: ZeroMQ 4"),
-            Self::Mechanism(found) => write!(f, "it wants the security mechanism {found:?}, expected NULL"),
+            Self::Mechanism(found) => write!(f, "it requests the security mechanism {found:?}, expected NULL"),
             Self::Socket(found) => write!(f, "its socket is a {found:?}, expected REQ or DEALER"),
             Self::Frame => f.write_str("a frame or command that cannot be in ZMTP 3.0"),
             Self::TooLong(found, most) => write!(f, "a frame of {found} bytes, expected at most {most}"),

@@ -219,7 +219,7 @@ fn one_user_with_many_clients_has_half_of_a_bands_places_and_the_refusal_has_its
         (0..times).filter_map(ask).collect::<Vec<_>>()
     };
     assert_eq!((send(&mut world, 0, 8).len(), send(&mut world, 1, 8).len()), (8, 4));
-    let why = "OVERLOAD/message server: user 7 has 12 of 24 requests outstanding on this band and 1 more are asked for, \
+    let why = "OVERLOAD/message server: user 7 has 12 of 24 requests outstanding on this band and 1 more are requested, \
                expected at most 12; take replies first";
     assert_eq!(world.line.text(), why);
     let third = send(&mut world, 2, 8);

@@ -169,7 +169,7 @@ impl Operator {
         };
         let bins = secs.map_or(0, |secs| to.abs_diff(from) / 1_000_000_000 / secs);
         if bins > BINS_MAX {
-            return Err(Refused::bad(format!("{text:?} asks for {bins} bins; expected at most {BINS_MAX}")));
+            return Err(Refused::bad(format!("{text:?} requests {bins} bins; expected at most {BINS_MAX}")));
         }
         Ok(())
     }

@@ -36,13 +36,13 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = Size(self.waiting);
         if self.is_connected {
-            write!(f, "the cluster takes what is logged, {waiting} wait")?;
+            write!(f, "the cluster accepts the logged samples, {waiting} wait")?;
         } else {
             let why = self.error.as_deref().unwrap_or("it was not reached yet");
             write!(f, "the cluster takes nothing ({why}), {waiting} wait in the log")?;
         }
         if self.missed > 0 {
-            write!(f, "; {} segments were removed, for want of room, before they were sent", self.missed)?;
+            write!(f, "; {} segments were removed before they were sent, because the space was used up", self.missed)?;
         }
         if self.damaged > 0 {
             write!(f, "; {} places of the log are damaged, each is a gap: see tahti archive verify", self.damaged)?;
@@ -97,6 +97,10 @@ mod tests {
         assert_eq!([63, 500].map(|secs| news.is_due(&status, at(secs))), [true, false]);
         status.missed = 1;
         assert!(news.is_due(&status, at(501)));
-        assert!(status.to_string().ends_with("1 segments were removed, for want of room, before they were sent"));
+        assert!(
+            status
+                .to_string()
+                .ends_with("1 segments were removed before they were sent, because the space was used up")
+        );
     }
 }

@@ -35,7 +35,7 @@ pub enum ColumnsError {
         expected: String,
     },
     /// The signal descriptions in the file are invalid.
-    #[error("what the file says of its signals ({key}) is {found:?}; expected what tahti archive export writes")]
+    #[error("the description of the signals ({key}) is {found:?}; expected the one that tahti archive export writes")]
     About {
         /// Key in the file's footer.
         key: &'static str,

@@ -477,7 +477,7 @@ impl Column {
         if is_whole {
             Ok(())
         } else {
-            Err(short(&format!("column {} has other values than its levels say", self.name)))
+            Err(short(&format!("column {} has values that contradict its levels", self.name)))
         }
     }
 

@@ -100,7 +100,7 @@ impl fmt::Display for NoBlock {
             Self::Empty => f.write_str("nothing was written"),
             Self::Header => f.write_str("a block's header is damaged"),
             Self::Version(version) => write!(f, "a block of version {version}, expected {VERSION}"),
-            Self::Type(kind) => write!(f, "a block of type {kind}, which is not known"),
+            Self::Type(kind) => write!(f, "a block of unknown type {kind}"),
             Self::Foreign => f.write_str("a block of another segment, or of another place"),
             Self::Missing => f.write_str("blocks are missing before this one"),
             Self::Payload => f.write_str("a block's payload is damaged"),

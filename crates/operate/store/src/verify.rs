@@ -289,7 +289,7 @@ const PIECE: usize = 1 << 20;
 enum Unreadable {
     #[error(transparent)]
     Bytes(#[from] Bad),
-    #[error("no row says which signal {0} is")]
+    #[error("no row names the signal {0}")]
     Unknown(u32),
     #[error("a block of a manifest")]
     Manifest,

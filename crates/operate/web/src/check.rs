@@ -52,17 +52,19 @@ impl Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoHost => write!(f, "the request has no usable Host header; expected one, as HTTP/1.1 wants it"),
+            Self::NoHost => write!(f, "the request has no valid Host header; HTTP/1.1 requires one"),
             Self::Host { found, expected } => {
-                write!(f, "Host is {found:?}; expected {expected}; a name that is right is made known with `names`")
+                write!(f, "Host is {found:?}; expected {expected}; add a correct name to `names`")
             }
             Self::Origin { found, expected } => {
-                write!(f, "a page of {found:?} asks; expected a page of {expected:?}: other pages may not")
+                write!(f, "the request is from a page of {found:?}; expected a page of {expected:?}")
             }
             Self::NoOrigin => {
                 write!(f, "a WebSocket without Origin; programs that are no browser need `Authorization: Bearer TOKEN`")
             }
-            Self::CrossSite => write!(f, "the browser says that another site asks; only pages from here may"),
+            Self::CrossSite => {
+                write!(f, "the browser reports a request from another site; expected a page of this server")
+            }
         }
     }
 }

@@ -354,7 +354,7 @@ async fn serve(
         }
         Ok(Err(error)) => return Ok(respond(Answer::text(400, &format!("the body breaks off: {error}")))),
         Err(_) => {
-            let text = format!("the body did not come within {}", limits.request_within);
+            let text = format!("the body did not arrive within {}", limits.request_within);
             return Ok(respond(Answer::text(408, &text).with_header("connection", "close")));
         }
     };
@@ -429,7 +429,7 @@ async fn websocket(
         return respond(Answer::text(400, what).with_header("connection", "close"));
     }
     if incoming.headers().get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
-        let answer = Answer::text(426, "the WebSocket's version is not known; expected 13");
+        let answer = Answer::text(426, "unknown version of the WebSocket protocol; expected 13");
         return respond(answer.with_header("sec-websocket-version", "13"));
     }
     let request = request(incoming.into_parts().0, Vec::new(), &connection);

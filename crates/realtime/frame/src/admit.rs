@@ -295,7 +295,7 @@ fn shape(spec: &Spec, refused: &mut Vec<Refusal>) -> bool {
     for (at, activity) in spec.activities.iter().enumerate() {
         let name = activity.name.as_str();
         if !names.insert(name) {
-            refuse(Some(at), format!("{frame} has two activities {name:?}"), "a name of its own".to_owned());
+            refuse(Some(at), format!("{frame} has two activities {name:?}"), "a unique name".to_owned());
         }
         queued.iter_mut().for_each(|queued| *queued = false);
         for (minor, _) in &activity.queue {
@@ -315,7 +315,7 @@ fn shape(spec: &Spec, refused: &mut Vec<Refusal>) -> bool {
     let mut modes = BTreeSet::new();
     for mode in &spec.modes {
         if !modes.insert(mode.name.as_str()) {
-            refuse(None, format!("{frame} has two modes {:?}", mode.name), "a name of its own".to_owned());
+            refuse(None, format!("{frame} has two modes {:?}", mode.name), "a unique name".to_owned());
         }
         for unknown in mode.activities.iter().filter(|name| !names.contains(name.as_str())) {
             let known = names.iter().copied().collect::<Vec<_>>().join(", ");

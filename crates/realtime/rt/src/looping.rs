@@ -135,7 +135,7 @@ pub(crate) fn prepare(spec: &LoopSpec, inherited: Policy, flush_denormals: bool)
     if flush_denormals {
         report.push(match sys::thread::flush_denormals() {
             true => Obtained::yes("denormals flushed to zero"),
-            false => Obtained::no("denormals flushed to zero", "not known how on this CPU", ""),
+            false => Obtained::no("denormals flushed to zero", "not supported on this CPU", ""),
         });
     }
     let class = spec.class.unwrap_or(inherited);

@@ -242,7 +242,7 @@ fn judge(remains: &Remains, cpu: CpuId) -> Vec<Obtained> {
             let remedy = "a timer stays where it was armed: arm it elsewhere; the tick's own goes with nohz_full=";
             Obtained::no("no timer is armed", timers.join(", "), remedy)
         }
-        None => Obtained::no("no timer is armed", "not known: /proc/timer_list cannot be read", "run as root"),
+        None => Obtained::no("no timer is armed", "unknown: /proc/timer_list is unreadable", "run as root"),
     });
     obtained.push(match remains.interrupts.is_empty() {
         true => Obtained::yes("no interrupt is handled here"),

@@ -46,7 +46,7 @@ impl Reader<'_> {
         let settings = settings(&section, driver.table, &called, found);
         let Some(name) = device_name(&section, found) else { return };
         if self.tables.devices.iter().any(|other| other.name == name) {
-            found.error(span, format!("device {name:?} is defined twice"), "a name of its own", "rename one");
+            found.error(span, format!("device {name:?} is defined twice"), "a unique name", "rename one");
             return;
         }
         if self.tables.devices.len() == DEVICES_MAX {
@@ -83,7 +83,7 @@ impl Reader<'_> {
         let before = self.tables.devices.iter().take_while(|other| other.name != spec.name);
         let taken = before.filter_map(exported).chain(self.tables.polls.iter().map(|poll| poll.name.clone()));
         let taken = taken.into_iter().any(|other| other == name);
-        taken.then(|| wrong("as", format!("{name:?} is exported twice"), "a name of its own"))?
+        taken.then(|| wrong("as", format!("{name:?} is exported twice"), "a unique name"))?
     }
 
     /// Reports the errors of devices: contradictions in their keys, and conflicts with the machine.

@@ -248,16 +248,11 @@ fn agree(
         found.error(complement.1.clone(), "a `get` row brings no value", "a complement without `{value}`", "");
     }
     if reads && writes {
-        found.error(span("verb"), "`get` together with verbs that write", "rows of their own", "make two rows");
+        found.error(span("verb"), "`get` together with verbs that write", "separate rows", "make two rows");
     }
     if writes && !has_value && row.write.is_none() {
         let remedy = "add `write = …`, or `{value}` to the complement";
-        found.error(
-            complement.1.clone(),
-            "nothing says what is written",
-            "`write`, or a complement with `{value}`",
-            remedy,
-        );
+        found.error(complement.1.clone(), "no value to write", "`write`, or a complement with `{value}`", remedy);
     }
     if row.write.is_some() && (has_value || reads) {
         found.error(

@@ -35,7 +35,7 @@ pub(super) fn read(row: &Section<'_>, writes: bool, found: &mut Diagnostics<'_>)
             .collect();
         let [kind] = given[..] else {
             let kinds = CONVERT.keys.iter().map(|key| key.name).filter(|key| *key != "over").collect::<Vec<_>>();
-            let message = format!("a convert step with {} of the keys that say what it is", given.len());
+            let message = format!("a convert step with {} of the keys that define it", given.len());
             found.error(item.span(), message, format!("exactly one of {}", kinds.join(", ")), "make several steps");
             continue;
         };
@@ -175,7 +175,7 @@ fn labels(section: &Section<'_>, found: &mut Diagnostics<'_>) -> Option<Convert>
         };
         if word.is_empty() || word.len() > 40 || labels.iter().any(|(_, known)| *known == number) {
             let message = format!("label {:?} is too long, empty, or a second label of the same number", clipped(word));
-            found.error(label.span(), message, "1 to 40 bytes, and a number of its own", "");
+            found.error(label.span(), message, "1 to 40 bytes, and a unique number", "");
             continue;
         }
         labels.push((word.to_owned(), number));

@@ -84,7 +84,7 @@ pub enum FrameError {
     #[error("byte {0:#04x} in a message of hexadecimal digits")]
     Digit(u8),
     /// A function with unknown length.
-    #[error("function {0}, whose length is not known")]
+    #[error("function {0}, whose length is unknown")]
     Function(u8),
 }
 

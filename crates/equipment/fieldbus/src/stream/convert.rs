@@ -249,7 +249,7 @@ impl Conversion {
                     (Self::Regex(regex), len)
                 }
             }
-            other => return Err(format!("conversion %{} is not known here", other.escape_ascii())),
+            other => return Err(format!("unknown conversion %{}", other.escape_ascii())),
         })
     }
 }

@@ -77,7 +77,7 @@ fn a_guest_runs_by_kvm_if_available_and_is_otherwise_refused_with_a_remedy() {
     let kvm = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
     if kvm.is_err() {
         let said = text_of(&bench, &["check", "plant.toml"]);
-        assert!(said.contains("accel = \"kvm\": /dev/kvm: ") && said.contains("or say accel = \"auto\""), "{said}");
+        assert!(said.contains("accel = \"kvm\": /dev/kvm: ") && said.contains("or set accel = \"auto\""), "{said}");
         bench.write(&guest("auto"));
         bench.ok(&["up", "plant.toml", "--detach"]);
         says(&bench, "hmi runs, EMULATED, many times slower than the processor: /dev/kvm: ");

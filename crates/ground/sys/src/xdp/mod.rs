@@ -113,7 +113,7 @@ impl Queue {
         let index = rustix::net::netdevice::name_to_index(&asked, name).doing(find)?;
         let mtu = crate::interfaces::mtu(&asked, name)?;
         if wanted.longest > mtu + ETHERNET {
-            let doing = format!("take packets of {} bytes from {name:?}, whose MTU is {mtu}", wanted.longest);
+            let doing = format!("receive packets of {} bytes from {name:?}, whose MTU is {mtu}", wanted.longest);
             return Err(Error { doing, errno: Errno::MSGSIZE });
         }
         let several = mtu + ETHERNET > CHUNK - BEFORE;

@@ -99,7 +99,7 @@ impl Object {
             return Err(AttachError::Unexpected { found: format!("verb={verb}"), expected });
         }
         if !place.output && complement.contains(VALUE) {
-            return Err(AttachError::Unsuited { why: format!("\"{words}\": an input has no {VALUE} to say") });
+            return Err(AttachError::Unsuited { why: format!("\"{words}\": an input has no {VALUE}") });
         }
         let server = options.text("server").unwrap_or(server).to_owned();
         let band = options.value("band", Band::DEFAULT.number())?;
@@ -352,7 +352,7 @@ mod tests {
         assert!(refused("sr_ps/x verb=get", "ao").contains("expected put, set, call"));
         assert!(refused("sr_ps/x verb=pt", "ao").contains("verb=pt"));
         assert!(refused("sr_ps/x band=8", "ai").contains("expected 0 to 7"));
-        assert!(refused("sr_ps/x states=a,b", "ai").contains("\"states=\" is not known here"));
-        assert!(refused("sr_ps/x poll=1s", "ao").contains("\"poll=\" is not known here"));
+        assert!(refused("sr_ps/x states=a,b", "ai").contains("unknown key \"states=\""));
+        assert!(refused("sr_ps/x poll=1s", "ao").contains("unknown key \"poll=\""));
     }
 }

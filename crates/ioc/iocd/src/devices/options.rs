@@ -83,7 +83,7 @@ impl<'a> Options<'a> {
         }
         let Some((key, _)) = self.pairs.iter().find(|(key, _)| !self.known.contains(key)) else { return Ok(()) };
         let expected = self.known.iter().map(|key| format!("{key}=")).collect::<Vec<_>>().join(", ");
-        Err(AttachError::Unexpected { found: format!("\"{key}=\" is not known here"), expected })
+        Err(AttachError::Unexpected { found: format!("unknown key \"{key}=\""), expected })
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let said = |error: AttachError| error.to_string();
         assert_eq!(options.clone().finish().map_err(said), Err("\"7\" is too much".into()));
         assert_eq!(options.needed("an address"), Ok("7"));
-        assert_eq!(options.finish().map_err(said), Err("\"uni=\" is not known here; expected unit=, poll=".into()));
+        assert_eq!(options.finish().map_err(said), Err("unknown key \"uni=\"; expected unit=, poll=".into()));
         let mut bad = Options::parse("poll=1us unit=x");
         assert_eq!(bad.time("poll", DurNs::ZERO).map_err(said), Err("poll=1us; expected at least 1ms".into()));
         assert!(bad.value("unit", 1u8).unwrap_err().to_string().starts_with("unit=x: "));

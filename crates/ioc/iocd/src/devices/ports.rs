@@ -23,13 +23,13 @@ pub enum PortError {
         name: String,
     },
     /// A port with this name exists already.
-    #[error("port \"{name}\" is there already")]
+    #[error("port \"{name}\" exists already")]
     Taken {
         /// The name.
         name: String,
     },
     /// The port's thread is running, so its settings cannot change.
-    #[error("port \"{name}\" is in use; its settings come before iocInit")]
+    #[error("port \"{name}\" is in use; change its settings before iocInit")]
     InUse {
         /// The name.
         name: String,

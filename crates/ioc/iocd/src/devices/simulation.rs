@@ -303,7 +303,7 @@ mod tests {
         let refused = |address: &str, kind: &str| attach(address, kind).err().unwrap().to_string();
         assert!(refused("", "ai").contains("expected sine"));
         assert!(refused("sinus", "ai").contains("\"sinus\"; expected sine"));
-        assert!(refused("sine perod=1s", "ai").contains("\"perod=\" is not known here; expected low="));
+        assert!(refused("sine perod=1s", "ai").contains("unknown key \"perod=\"; expected low="));
         assert!(refused("sine period=0s", "ai").contains("at least 1ms"));
         assert!(refused("walk low=2 high=1", "ai").contains("low not above high"));
         assert!(refused("sine", "ao").contains("expected cell"));

@@ -14,7 +14,7 @@ pub(crate) type Print = fn(&mut Db, &str) -> String;
 /// Reason why a breakpoint cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BreakError {
-    #[error("{record} is scanned by a thread of its own (--scan): a stop there would be one of its scans")]
+    #[error("{record} is scanned by a separate thread (--scan): a breakpoint would stop its scans")]
     OtherOwner { record: String },
     #[error("no thread for breakpoints: {0}")]
     Thread(io::Error),

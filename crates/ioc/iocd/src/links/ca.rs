@@ -193,7 +193,7 @@ impl super::Client for Client {
             }
             Event::Complaint { channel, text, .. } => {
                 let name = channel.map_or("", |channel| self.session.client.name(channel));
-                eprintln!("link to {name}: the server says {text}");
+                eprintln!("link to {name}: the server reports {text}");
             }
             // A link that was removed or already disconnected does not wait any longer.
             Event::Written { io, result, .. } => {

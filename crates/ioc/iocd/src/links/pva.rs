@@ -244,7 +244,7 @@ impl super::Client for Client {
             Event::Failed(op, status) => self.ended(op, &status.message, news),
             Event::Message(op, text) => {
                 let target = self.ops.get(&op).and_then(|channel| self.targets.get_mut(channel));
-                target.into_iter().for_each(|target| target.complain(format!("the server says: {text}")));
+                target.into_iter().for_each(|target| target.complain(format!("the server reports: {text}")));
             }
             Event::Described(..) | Event::Returned(..) => {}
         }

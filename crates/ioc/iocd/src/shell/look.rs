@@ -17,7 +17,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("dbLockShowLocked", "records have owners instead of locks; dblsr shows lock sets"),
     ("dbNotifyDump", "see the PACT fields"),
     ("dbPutAttribute", "attributes of record types are fixed: RTYP and VERS"),
-    ("dbPvdDump", "the table of names grows by itself"),
+    ("dbPvdDump", "the table of names grows automatically"),
     ("dbel", "casr 2 shows subscriptions by client"),
     ("epicsMutexShowAll", "records have owners instead of locks"),
     ("epicsThreadResume", "threads are not suspended"),

@@ -39,7 +39,7 @@ const ABSENT: &[(&str, &str)] = &[
 const MOTOR: &str =
     "a motor's driver is compiled C code, and the motor record has only a simulated axis (DTYP Simulated Motor)";
 const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code";
-const DRIVER: &str = "a driver is compiled C code; TCP, serial lines and Modbus have DTYPs of their own";
+const DRIVER: &str = "a driver is compiled C code; TCP, serial lines and Modbus have separate DTYPs";
 
 /// Reason why tahti does not have a module's command, and its replacement.
 pub(super) fn absent(name: &str) -> Option<&'static str> {

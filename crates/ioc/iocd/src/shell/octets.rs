@@ -125,7 +125,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command!(
         "asynSetTraceMask",
         "port address mask",
-        "what is traced: 1 or ERROR, 4 or FILTER, 8 or DRIVER; of a block also 2 or DEVICE",
+        "sum of subjects: 1 or ERROR, 4 or FILTER, 8 or DRIVER; of a block also 2 or DEVICE",
         |shell, args| {
             let mask = mask(arg(args, 2), MASK)?;
             trace(shell, args, |trace| {

@@ -15,7 +15,7 @@ macro_rules! idle {
 pub(super) const COMMANDS: &[Command] = &[
     idle!("callbackParallelThreads", "count [priority]", "accepted; callbacks run on the thread that owns the record"),
     idle!("callbackSetQueueSize", "entries", "accepted; each priority has room for 10000"),
-    idle!("dbPvdTableSize", "entries", "accepted; the table of names grows by itself"),
+    idle!("dbPvdTableSize", "entries", "accepted; the table of names grows automatically"),
     command!("dbli", "[pattern]", "info tags whose name matches", |shell, args| {
         let pattern = arg(args, 0).to_owned();
         super::commands::about(shell, move |db| tags(db, &pattern))

@@ -302,7 +302,7 @@ impl Compiler {
                 return 0..0;
             }
             _ => {
-                self.error(target.pos, format!("found an element of {} that is not assigned by itself", target.name));
+                self.error(target.pos, format!("found an element of {} that is not assigned separately", target.name));
                 return 0..0;
             }
         };

@@ -182,9 +182,7 @@ impl Compiler {
 
     fn unknown(&mut self, name: &str, pos: Pos) -> Ty {
         let what = format!("found {name}, which is not declared");
-        self.failed(
-            SnlError::new(pos, what).remedy("declare it in SNL, or with #define; names in C code are not known"),
-        )
+        self.failed(SnlError::new(pos, what).remedy("declare it in SNL, or with #define; names in C code are unknown"))
     }
 
     /// Puts the value of an expression on the stack. Returns its type.
@@ -446,7 +444,7 @@ impl Compiler {
             return result;
         }
         let Some(builtin) = builtin::find(name) else {
-            let what = format!("found a call of {name}, which is not a function of SNL or of C's library known here");
+            let what = format!("found a call of {name}, which is not a supported function of SNL or of C's library");
             return self.failed(SnlError::new(pos, what).remedy(C_CODE));
         };
         self.builtin(&builtin, arguments, pos)
@@ -519,7 +517,7 @@ impl Compiler {
                 Assigned::Whole(channel) if !whole => return self.emit(Op::Push(u64::from(channel)), pos),
                 Assigned::Each(first, _) if whole => return self.emit(Op::Push(u64::from(first)), pos),
                 Assigned::Each(..) => {
-                    let what = format!("found {name}, whose elements are assigned one by one, expected an element");
+                    let what = format!("found {name}, whose elements are assigned separately, expected an element");
                     return self.fault(SnlError::new(pos, what).remedy("call the function for each element in a loop"));
                 }
                 _ => {}

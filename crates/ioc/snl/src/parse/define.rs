@@ -327,7 +327,7 @@ impl Parser {
         let expr = self.choice()?;
         match folded(&expr) {
             Some(value) => Ok(value),
-            None => Err(SnlError::new(expr.pos, "expected a whole number that is known before the program runs")),
+            None => Err(SnlError::new(expr.pos, "expected a constant whole number")),
         }
     }
 }

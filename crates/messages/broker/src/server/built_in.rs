@@ -42,7 +42,7 @@ impl Answer {
         let from = if complement.is_empty() { Ok(0) } else { complement.parse::<usize>() };
         let Ok(from) = from else {
             let why =
-                format!("complement {complement:?} of a list, expected none, or how many lines are known already");
+                format!("complement {complement:?} of a list, expected none, or the number of lines already received");
             return Self::no(Code::Malformed, why);
         };
         lines.drain(..from.min(lines.len()));
@@ -128,7 +128,7 @@ impl Control<'_> {
             }
             (verb, _) => Answer::no(
                 Code::NoVerb,
-                format!("the message server knows no {verb}; it knows ping, list and describe"),
+                format!("the message server has no verb {verb}; it has ping, list and describe"),
             ),
         }
     }

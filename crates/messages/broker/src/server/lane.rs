@@ -407,7 +407,7 @@ impl LaneThread {
                 match is_reply {
                     false => {
                         let begins = &frame.text[..frame.text.floor_char_boundary(NO_REPLY_BYTES)];
-                        line.reply(Code::Internal, format_args!("the manager answered what is no reply: {begins:?}"));
+                        line.reply(Code::Internal, format_args!("the manager sent an invalid reply: {begins:?}"));
                         out.give(&done, line.text(), &[]);
                     }
                     true => out.pass(&done, frame.text, frame.body.len(), buffer.rest()),

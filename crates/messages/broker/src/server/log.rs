@@ -191,7 +191,7 @@ fn escaped(text: &str, to: &mut String) -> fmt::Result {
 /// Writes the line about records that did not fit into a band's log queue.
 fn lost(band: Band, records: u64, clock: &mut Clock, to: &mut String) -> fmt::Result {
     clock.write(wall_ns(), to);
-    writeln!(to, " message-log band={band} lost={records}: they came faster than they could be written")
+    writeln!(to, " message-log band={band} lost={records}: they arrived faster than the log could be written")
 }
 
 /// Timestamp at the start of each line. The text of the second is cached.

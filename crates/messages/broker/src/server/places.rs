@@ -5,9 +5,9 @@ use crate::memory;
 use msg::{Excess, Share};
 
 const PLACES: &str = "places for connections";
-const REMEDY: &str = "close clients that are not needed, let one of them send for several, or run another server";
+const REMEDY: &str = "close unused clients, share one client, or run another server";
 const MEMORY: &str = "bytes of memory for queues";
-const MEMORY_REMEDY: &str = "close clients that are not needed, or let them ask for fewer bands";
+const MEMORY_REMEDY: &str = "close unused clients, or request fewer bands";
 /// Maximum memory of all connections' queues: 1 GiB, and at most 1/4 of the machine's memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const MEMORY_PART: u64 = 4;

@@ -93,7 +93,7 @@ mod tests {
         }
         let why = push(7, &mut queued).unwrap_err().unwrap().to_string();
         let said =
-            "user 7 has 262144 of 524288 bytes of its own queue and 8192 more are asked for, expected at most 262144";
+            "user 7 has 262144 of 524288 bytes of its own queue and 8192 more are requested, expected at most 262144";
         assert!(why.starts_with(said), "{why}");
         (0..16).for_each(|_| push(8, &mut queued).unwrap());
         assert!(push(9, &mut queued).unwrap_err().is_some(), "three quarters are for foreign users");

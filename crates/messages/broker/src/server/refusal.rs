@@ -35,7 +35,7 @@ pub(super) enum Refusal {
     MayNotSpeak(u32),
     #[error("no place is free")]
     NoPlace,
-    #[error("host {0}: too many others are known already")]
+    #[error("host {0}: there are too many other hosts already")]
     Hosts(String),
     #[error("{prefix} is served by manager {manager} already")]
     Claimed { prefix: String, manager: String },

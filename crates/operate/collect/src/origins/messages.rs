@@ -87,7 +87,7 @@ fn unseen(client: &mut Client) -> Result<u64, String> {
     let line = format!("{}/server", Verb::Describe);
     let answer = client.ask(&line, &Sending::default()).map_err(|error| error.to_string())?;
     let count = |word: &str| word.strip_prefix("unseen_events=")?.parse().ok();
-    answer.text.split(' ').find_map(count).ok_or_else(|| format!("the server says {:?} of itself", answer.text))
+    answer.text.split(' ').find_map(count).ok_or_else(|| format!("the server describes itself as {:?}", answer.text))
 }
 
 /// Converts a log line to a sample, stamped on arrival; the line contains its own, slightly earlier time. A failed request gets

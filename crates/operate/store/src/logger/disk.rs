@@ -201,7 +201,7 @@ impl<F: Files> Logger<F> {
     fn regain(&mut self) -> io::Result<()> {
         let listed = self.files.list()?;
         if listed.iter().all(|(name, _)| name != LOCK) {
-            return Err(io::Error::new(ErrorKind::NotFound, "the archive is not there"));
+            return Err(io::Error::new(ErrorKind::NotFound, "the archive is missing"));
         }
         let lock = self.files.lock(LOCK)?;
         self.next = self.next.max(Catalogue::read(&self.files).map_err(io::Error::other)?.next());

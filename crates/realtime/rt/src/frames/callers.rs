@@ -138,7 +138,7 @@ impl Runner {
                     self.handed.leave(fd);
                     self.say(index, "ok", false);
                 }
-                (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor came; expected one"),
+                (TimeBase::Eventfd, None) => self.refuse(index, "no descriptor arrived; expected one"),
                 (base, _) => {
                     let why = format!("frame {:?} has the time base {base}; expected eventfd", self.config.spec.name);
                     self.refuse(index, &why);

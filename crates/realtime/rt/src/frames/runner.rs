@@ -183,7 +183,7 @@ impl Runner {
         }
         if !self.threads.is_empty() && self.threads[0].is_finished() && !self.over {
             self.over = true;
-            tell(Report::Over(format!("its time base {} is gone", self.config.spec.base)));
+            tell(Report::Over(format!("its time base {} was lost", self.config.spec.base)));
         }
     }
 
@@ -256,7 +256,7 @@ impl Runner {
         }
         if !self.shared.ordered {
             let what = "activities in order, late calls parked, blocked ones passed over";
-            let why = "no fifo priority, or no CPU of its own for the frame";
+            let why = "no FIFO priority, or no separate CPU for the frame";
             tell(Report::Missing(Obtained::no(what, why, "run as root and give the frame `cpu`")));
         }
         if let Some(cpu) = self.config.cpu {

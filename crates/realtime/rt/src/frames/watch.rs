@@ -24,7 +24,7 @@ impl Watcher {
         let mut answer = [0; 512];
         let received = sys::handover::receive(connection.as_fd(), &mut answer).map_err(kernel)?;
         let fd = received.and_then(|(_, fds)| fds.into_iter().next());
-        let fd = fd.ok_or_else(|| JoinError::Refused(format!("frame {frame:?} does not let itself be watched")))?;
+        let fd = fd.ok_or_else(|| JoinError::Refused(format!("frame {frame:?} refuses to be watched")))?;
         let words = SharedWords::attach(fd).map_err(kernel)?;
         FramePage::attach(words.words()).map_err(|error| JoinError::Kernel(error.to_string()))?;
         Ok(Self { words, connection })

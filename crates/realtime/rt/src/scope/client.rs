@@ -140,7 +140,9 @@ impl Oscilloscope {
     /// The reason why the setup is refused.
     pub fn set_up(&self, request: &Request) -> Result<u64, ScopeError> {
         let answer = self.ask(&format!("setup\n{request}"))?;
-        answer.parse().map_err(|_| ScopeError::Refused(format!("{answer:?} came; expected the number of a setup")))
+        answer
+            .parse()
+            .map_err(|_| ScopeError::Refused(format!("the answer is {answer:?}; expected the number of a setup")))
     }
 
     /// Triggers a capture now.
