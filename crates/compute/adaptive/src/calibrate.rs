@@ -6,7 +6,7 @@ use crate::spec::Spec;
 use base::DurNs;
 use kernels::{Centroids, Level, Light};
 use optics::reconstruct::{Interaction, patterns};
-use optics::{Command, Detector, Geometry, SIDE, Source, Whole};
+use optics::{Command, Detector, FrameEnd, Geometry, SIDE, Source};
 use std::net::UdpSocket;
 use sys::clock::mono_now;
 
@@ -95,7 +95,7 @@ impl Frames for Before<'_> {
             // Sent again with each frame, because commands can get lost.
             let length = Command::write(seen, source, values, &mut datagram)?;
             let _ = self.commands.send(&datagram[..length]);
-            if let Whole::Yes(_) = whole {
+            if let FrameEnd::Complete(_) = whole {
                 (seen, last) = (seen + 1, mono_now());
                 if seen > SETTLES {
                     see(self.pixels.image());

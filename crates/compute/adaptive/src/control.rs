@@ -9,7 +9,7 @@ use crate::spec::Spec;
 use crate::streams::Streams;
 use base::{DurNs, MonoNs};
 use kernels::{Centroids, Level, Without};
-use optics::{Command, Geometry, Integrator, Share, Source, Step, Whole};
+use optics::{Command, FrameEnd, Geometry, Integrator, Share, Source, Step};
 use rt::team::{Team, TeamError, TeamSpec, Worker};
 use rt::{Event, EventLoop, Flow, Obtained, Pulse};
 use std::net::UdpSocket;
@@ -406,10 +406,12 @@ impl EventLoop for Control {
                 RowEvent::Nothing => None,
             };
             let whole = whole?;
-            self.is_whole = matches!(whole, Whole::Yes(_));
+            self.is_whole = matches!(whole, FrameEnd::Complete(_));
             return match whole {
-                Whole::Yes(number) | Whole::Patched(number, _) => Some(Event { number, at: self.pixels.came() }),
-                Whole::GivenUp(_) => {
+                FrameEnd::Complete(number) | FrameEnd::Patched(number, _) => {
+                    Some(Event { number, at: self.pixels.came() })
+                }
+                FrameEnd::Skipped(_) => {
                     self.left = Rows::default();
                     None
                 }

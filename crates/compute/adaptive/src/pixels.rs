@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::input::Input;
 use base::{DurNs, MonoNs};
 use optics::gvsp::{Content, Packet};
-use optics::{Assembly, Geometry, RowAction, Whole};
+use optics::{Assembly, FrameEnd, Geometry, RowAction};
 use rt::Wait;
 use sys::clock::{mono_now, sleep_until};
 use sys::datagrams::Waits;
@@ -158,7 +158,7 @@ impl Pixels {
     }
 
     /// Ends the current frame, once its last row has arrived.
-    pub(crate) fn end(&mut self) -> Option<Whole> {
+    pub(crate) fn end(&mut self) -> Option<FrameEnd> {
         let rows = self.assembly.seen().len() as i64;
         if let [Some(last), Some(first)] = self.came_ns {
             self.pace = DurNs((last.saturating_sub(first) as i64 / (rows - 1).max(1)).clamp(0, self.patience.0));

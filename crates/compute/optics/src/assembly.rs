@@ -53,13 +53,13 @@ pub enum RowAction {
 
 /// Result of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
+pub enum FrameEnd {
     /// All rows arrived.
-    Yes(u64),
+    Complete(u64),
     /// Some rows are missing, at most the permitted number: frame, missing rows.
     Patched(u64, usize),
     /// Too many rows are missing.
-    GivenUp(u64),
+    Skipped(u64),
 }
 
 impl Assembly {
@@ -138,20 +138,20 @@ impl Assembly {
     }
 
     /// Ends the current frame, if any. Real-time: does not allocate.
-    pub fn end(&mut self) -> Option<Whole> {
+    pub fn end(&mut self) -> Option<FrameEnd> {
         let frame = self.frame.take()?;
         self.ended = Some(frame);
         let missing = self.missing();
         self.counts.lost += missing as u64;
         Some(if missing == 0 {
             self.counts.whole += 1;
-            Whole::Yes(frame)
+            FrameEnd::Complete(frame)
         } else if missing <= self.missing_max {
             self.counts.patched += 1;
-            Whole::Patched(frame, missing)
+            FrameEnd::Patched(frame, missing)
         } else {
             self.counts.given_up += 1;
-            Whole::GivenUp(frame)
+            FrameEnd::Skipped(frame)
         })
     }
 }
@@ -167,13 +167,13 @@ mod tests {
         let more = RowAction::Row { last: false };
         assert_eq!([frames.take(7, 2), frames.take(7, 0), frames.take(7, 0)], [more, more, RowAction::Dropped]);
         assert_eq!(frames.take(7, 1), RowAction::Row { last: true });
-        assert_eq!((frames.end(), frames.end()), (Some(Whole::Yes(7)), None));
+        assert_eq!((frames.end(), frames.end()), (Some(FrameEnd::Complete(7)), None));
         assert_eq!([frames.take(7, 1), frames.take(8, 3)], [RowAction::Dropped, RowAction::Dropped]);
         assert_eq!([frames.take(8, 0), frames.take(8, 1), frames.take(9, 0)], [more, more, RowAction::Later]);
-        assert_eq!(frames.end(), Some(Whole::Patched(8, 1)));
+        assert_eq!(frames.end(), Some(FrameEnd::Patched(8, 1)));
         assert_eq!(frames.seen(), [true, true, false]);
         assert_eq!([frames.take(9, 0), frames.take(8, 2)], [more, RowAction::Dropped]);
-        assert_eq!(frames.end(), Some(Whole::GivenUp(9)));
+        assert_eq!(frames.end(), Some(FrameEnd::Skipped(9)));
         let expected =
             Counts { whole: 1, patched: 1, given_up: 1, lost: 3, late: 2, reordered: 2, twice: 1, foreign: 1 };
         assert_eq!(frames.counts(), expected);
@@ -203,7 +203,7 @@ mod tests {
                 if let RowAction::Row { last } = taken {
                     computed += 1;
                     if last {
-                        prop_assert_eq!(frames.end(), Some(Whole::Yes(*frame)));
+                        prop_assert_eq!(frames.end(), Some(FrameEnd::Complete(*frame)));
                         later += 1;
                     }
                 }

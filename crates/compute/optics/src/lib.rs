@@ -18,7 +18,7 @@ pub mod reconstruct;
 mod share;
 mod telescope;
 
-pub use assembly::{Assembly, Counts, RowAction, Whole};
+pub use assembly::{Assembly, Counts, FrameEnd, RowAction};
 pub use command::{Command, CommandError, Source};
 pub use control::{Integrator, Settings, Step};
 pub use detector::Detector;

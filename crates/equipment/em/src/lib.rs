@@ -73,7 +73,7 @@ pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, Error> {
     let main = text_of(file).map_err(|source| Error::File { file: file.to_owned(), source })?;
     let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().chain(DRIVERS).chain(more.iter().copied()).collect();
     let load = &mut |name: &str| text_of(&folder.join(name)).map_err(|error| error.to_string());
-    Ok(check(&file.display().to_string(), &main, &drivers, load, &Here { folder }))
+    Ok(check(&file.display().to_string(), &main, &drivers, load, &LocalMachine { folder }))
 }
 
 /// Reads a text file.
@@ -82,12 +82,12 @@ fn text_of(file: &Path) -> std::io::Result<String> {
 }
 
 /// This machine, for checks.
-struct Here<'a> {
+struct LocalMachine<'a> {
     /// The base of relative names in the file.
     folder: &'a Path,
 }
 
-impl Machine for Here<'_> {
+impl Machine for LocalMachine<'_> {
     fn look(&self, spec: &DeviceSpec) -> Vec<Wrong> {
         devices::check(spec, self.folder)
     }

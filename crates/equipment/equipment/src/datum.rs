@@ -131,9 +131,9 @@ impl Fault<'_> {
 }
 
 /// The suggestion in a message, if there is one.
-struct Meant<'a>(Option<&'a str>);
+struct Suggestion<'a>(Option<&'a str>);
 
-impl fmt::Display for Meant<'_> {
+impl fmt::Display for Suggestion<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |meant| write!(f, " (did you mean {meant:?}?)"))
     }
@@ -153,9 +153,9 @@ impl fmt::Display for Fault<'_> {
             Self::NoObject => f.write_str("no such object here"),
             Self::NoVerb { has } => write!(f, "the object does not have this verb; expected one of {has}"),
             Self::NoAttribute { meant, expected } => {
-                write!(f, "no such attribute{}; expected {expected}", Meant(*meant))
+                write!(f, "no such attribute{}; expected {expected}", Suggestion(*meant))
             }
-            Self::NoValue { meant, expected } => write!(f, "no such value{}; expected {expected}", Meant(*meant)),
+            Self::NoValue { meant, expected } => write!(f, "no such value{}; expected {expected}", Suggestion(*meant)),
             Self::Unit { expected: "" } => f.write_str("a unit where none belongs; expected a bare number"),
             Self::Unit { expected } => {
                 write!(f, "the unit does not fit; expected {expected} or a unit that converts to {expected}")

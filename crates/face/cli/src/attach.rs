@@ -2,7 +2,7 @@
 
 use crate::control::{PlantArgs, foreign, plant_name};
 use crate::failure::{Failure, end};
-use base::Tamed;
+use base::ConsoleFilter;
 use keep::keeper::SOCKET_NAME;
 use keep::keeper::protocol::{Reply, Request, Status, WindowSize, line};
 use keep::supervisor::rundir::RunDir;
@@ -144,7 +144,7 @@ fn converse(
 ) -> Result<String, Failure> {
     let read_only = args.read_only;
     let mut typing = true;
-    let mut tamed = (!args.raw).then(Tamed::default);
+    let mut filter = (!args.raw).then(ConsoleFilter::default);
     let mut bytes = [0u8; 4096];
     loop {
         let (input, output) = (stdin(), stream);
@@ -166,7 +166,7 @@ fn converse(
                 Ok(0) | Err(_) => return Ok("the keeper ended".to_owned()),
                 Ok(got) => {
                     let got = &bytes[..got];
-                    let shown = tamed.as_mut().map_or_else(|| got.to_vec(), |tamed| tamed.pass(got));
+                    let shown = filter.as_mut().map_or_else(|| got.to_vec(), |filter| filter.pass(got));
                     let shown = stdout().write_all(&shown).and_then(|()| stdout().flush());
                     shown?;
                 }

@@ -9,12 +9,12 @@ use std::ptr::null_mut;
 /// Maximum number of datagrams received at once.
 pub const BATCH_MAX: usize = 16;
 /// Bytes of a datagram's control data: a header and a `timespec`, with a reserve.
-const BESIDE: usize = 64;
+const CONTROL_BYTES: usize = 64;
 
 /// Control data of a datagram, with the alignment that the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Beside([u8; BESIDE]);
+struct ControlData([u8; CONTROL_BYTES]);
 
 /// Buffers for datagrams that are received together.
 #[derive(Debug)]
@@ -74,15 +74,15 @@ impl Datagrams {
         // SAFETY: all zeros are a header without name, buffers and control data.
         let mut headers: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
         let mut vectors = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; BATCH_MAX];
-        let mut beside = [Beside([0; BESIDE]); BATCH_MAX];
+        let mut control = [ControlData([0; CONTROL_BYTES]); BATCH_MAX];
         let buffers = self.bytes.chunks_exact_mut(self.each);
-        let places = headers.iter_mut().zip(&mut vectors).zip(&mut beside).zip(buffers);
-        for (((header, vector), beside), buffer) in places {
+        let places = headers.iter_mut().zip(&mut vectors).zip(&mut control).zip(buffers);
+        for (((header, vector), control), buffer) in places {
             *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             header.msg_hdr.msg_iov = vector;
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = beside.0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = BESIDE as _;
+            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
         }
         let flags = match waits {
             Waits::ForOne => libc::MSG_WAITFORONE,

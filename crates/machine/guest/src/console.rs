@@ -1,6 +1,6 @@
 //! Console of a guest: its first serial line goes to stdout, and stdin goes to the serial line.
 
-use base::{Tamed, Visible};
+use base::{ConsoleFilter, Visible};
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -22,7 +22,7 @@ pub(crate) struct Console {
     held: Vec<u8>,
     typing: Typing,
     /// Set after the first key press.
-    tamed: Option<Tamed>,
+    filter: Option<ConsoleFilter>,
     /// The last write ended in the middle of a line.
     within_line: bool,
     ends: bool,
@@ -33,7 +33,7 @@ impl Console {
         let stream = UnixStream::connect(path)?;
         stream.set_nonblocking(true)?;
         let (typing, held) = (Typing::begin(), Vec::new());
-        Ok(Self { stream: Some(stream), held, typing, tamed: None, within_line: false, ends: false })
+        Ok(Self { stream: Some(stream), held, typing, filter: None, within_line: false, ends: false })
     }
 
     /// Descriptors to poll.
@@ -62,8 +62,8 @@ impl Console {
     pub(crate) fn pass_on(&mut self) {
         let typed = self.typing.read();
         self.ends |= self.typing.is_terminal() && typed.contains(&END_KEY);
-        if !typed.is_empty() && self.tamed.is_none() {
-            self.tamed = Some(Tamed::default());
+        if !typed.is_empty() && self.filter.is_none() {
+            self.filter = Some(ConsoleFilter::default());
         }
         self.typing.waiting.extend(typed);
         if let Some(stream) = &mut self.stream
@@ -94,7 +94,7 @@ impl Console {
         let whole = match self.held.iter().rposition(|byte| *byte == b'\n') {
             // A prompt without a line end is printed with the next line. A part longer than `BYTES`, or the last part,
             // is printed at once.
-            _ if self.stream.is_none() || self.held.len() > BYTES || self.tamed.is_some() => self.held.len(),
+            _ if self.stream.is_none() || self.held.len() > BYTES || self.filter.is_some() => self.held.len(),
             Some(at) => at + 1,
             None => 0,
         };
@@ -109,8 +109,8 @@ impl Console {
         self.within_line = !said.ends_with(b"\n");
         // A closed stdout does not end the guest.
         let mut out = io::stdout();
-        let _ = match &mut self.tamed {
-            Some(tamed) => out.write_all(&tamed.pass(&said)),
+        let _ = match &mut self.filter {
+            Some(filter) => out.write_all(&filter.pass(&said)),
             None => write!(out, "{}", Visible { text: &String::from_utf8_lossy(&said), colours: true }),
         };
         let _ = out.flush();

@@ -255,7 +255,7 @@ fn run(
             }
             tell(line);
         };
-        network.iter().flat_map(net::Running::told).for_each(|line| tell(&line));
+        network.iter().flat_map(net::Running::log).for_each(|line| tell(&line));
         supervisor.works(now, watched.is_lost().then_some("QEMU does not answer"));
         let before = watched.still().cloned();
         let is_refused = !watched.go_on(now, tell);

@@ -20,14 +20,14 @@ pub struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Excess {
     share: Share,
-    whose: Whose,
+    holder: Holder,
     have: u64,
     more: u64,
     most: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum Holder {
     User(u32),
     Strangers,
     All,
@@ -35,11 +35,11 @@ enum Whose {
 
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { share: Share { what, all, remedy }, whose, have, more, most } = self;
-        match whose {
-            Whose::User(user) => write!(f, "user {user} has")?,
-            Whose::Strangers => f.write_str("users other than the server's own and root have")?,
-            Whose::All => f.write_str("all users have")?,
+        let Self { share: Share { what, all, remedy }, holder, have, more, most } = self;
+        match holder {
+            Holder::User(user) => write!(f, "user {user} has")?,
+            Holder::Strangers => f.write_str("users other than the server's own and root have")?,
+            Holder::All => f.write_str("all users have")?,
         }
         write!(f, " {have} of {all} {what} and {more} more are requested, expected at most {most}; {remedy}")
     }
@@ -77,13 +77,13 @@ impl Share {
         }
         let all = self.all;
         let above = |have: u64, most: u64| more > most.saturating_sub(have);
-        let (whose, have, most) = match () {
-            () if above(own, all / 2) => (Whose::User(user), own, all / 2),
-            () if !is_ours(user) && above(others, all / 4 * 3) => (Whose::Strangers, others, all / 4 * 3),
-            () if above(sum, all) => (Whose::All, sum, all),
+        let (holder, have, most) = match () {
+            () if above(own, all / 2) => (Holder::User(user), own, all / 2),
+            () if !is_ours(user) && above(others, all / 4 * 3) => (Holder::Strangers, others, all / 4 * 3),
+            () if above(sum, all) => (Holder::All, sum, all),
             () => return Ok(()),
         };
-        Err(Excess { share: *self, whose, have, more, most })
+        Err(Excess { share: *self, holder, have, more, most })
     }
 }
 

@@ -24,7 +24,7 @@ pub use config::{
 };
 pub use figures::{Chatter, Figures, FrequentAlarm, HiddenAlarm, Reckoner, StaleAlarm};
 pub use filter::{Filter, FilterError};
-pub use logic::{Alarm, Happened, Now, Rules, Update};
+pub use logic::{Alarm, Now, Rules, StateChange, Update};
 pub use panel::{Act, ActError, Actor, ChannelUse, Entry, EntryContent, Panel, is_meant};
 pub use severity::Severity;
 pub use state::{Mark, Moment, Shelf, State, Wall};

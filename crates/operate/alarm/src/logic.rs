@@ -60,7 +60,7 @@ pub struct Update {
 
 /// Result of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Happened {
+pub struct StateChange {
     /// Whether the [`State`] changed.
     pub changed: bool,
     /// Severity to announce: for a rise or a re-alarm.
@@ -145,12 +145,12 @@ impl Alarm {
     }
 
     /// Handles an update of the channel. In `maintenance` mode, invalid and undefined states are acknowledged automatically.
-    pub fn update(&mut self, update: Update, maintenance: bool, now: Now) -> Happened {
+    pub fn update(&mut self, update: Update, maintenance: bool, now: Now) -> StateChange {
         self.observe(|alarm| alarm.take(update, maintenance, now))
     }
 
     /// Handles timers that have expired.
-    pub fn tick(&mut self, maintenance: bool, now: Now) -> Happened {
+    pub fn tick(&mut self, maintenance: bool, now: Now) -> StateChange {
         self.observe(|alarm| {
             let mut announce = None;
             if alarm.shelved.as_ref().is_some_and(|(until, _)| *until <= now.mono) {
@@ -181,7 +181,7 @@ impl Alarm {
     }
 
     /// Acknowledges the alarm, at the channel's present severity if that is lower than the latched one.
-    pub fn acknowledge(&mut self, now: Now) -> Happened {
+    pub fn acknowledge(&mut self, now: Now) -> StateChange {
         self.observe(|alarm| {
             if alarm.disabled.is_some() || alarm.alarm.severity == Severity::Ok {
                 return None;
@@ -200,7 +200,7 @@ impl Alarm {
     }
 
     /// Reverts an acknowledgement: the channel's present state becomes the alarm.
-    pub fn unacknowledge(&mut self, now: Now) -> Happened {
+    pub fn unacknowledge(&mut self, now: Now) -> StateChange {
         self.observe(|alarm| {
             if alarm.disabled.is_none() && alarm.alarm.severity != Severity::Ok && !alarm.alarm.severity.is_active() {
                 alarm.alarm = alarm.current.clone();
@@ -211,7 +211,7 @@ impl Alarm {
     }
 
     /// Shelves the alarm: it is evaluated and logged, but not displayed or announced.
-    pub fn shelve(&mut self, shelf: Shelf, now: Now) -> Happened {
+    pub fn shelve(&mut self, shelf: Shelf, now: Now) -> StateChange {
         self.observe(|alarm| {
             alarm.shelved = Some((in_mono(now, shelf.until), shelf));
             None
@@ -219,7 +219,7 @@ impl Alarm {
     }
 
     /// Unshelves the alarm. If it is active, it is announced.
-    pub fn unshelve(&mut self) -> Happened {
+    pub fn unshelve(&mut self) -> StateChange {
         self.observe(|alarm| {
             alarm.shelved = None;
             None
@@ -228,7 +228,7 @@ impl Alarm {
 
     /// Sets whether the filter suppresses the alarm. When the suppression ends, the delay starts again, as if the channel had
     /// just gone into alarm. An acknowledged alarm is unchanged.
-    pub fn suppress(&mut self, suppressed: bool, now: Now) -> Happened {
+    pub fn suppress(&mut self, suppressed: bool, now: Now) -> StateChange {
         self.observe(|alarm| {
             let is_over = std::mem::replace(&mut alarm.suppressed, suppressed) && !suppressed;
             let is_alarm = alarm.current.severity != Severity::Ok;
@@ -246,7 +246,7 @@ impl Alarm {
     }
 
     /// Takes the alarm out of service, or back into service.
-    pub fn out_of_service(&mut self, mark: Option<Mark>) -> Happened {
+    pub fn out_of_service(&mut self, mark: Option<Mark>) -> StateChange {
         self.observe(|alarm| {
             alarm.out_of_service = mark;
             None
@@ -254,7 +254,7 @@ impl Alarm {
     }
 
     /// Disables evaluation until the alarm is enabled or the time is over.
-    pub fn disable(&mut self, mark: Mark, now: Now) -> Happened {
+    pub fn disable(&mut self, mark: Mark, now: Now) -> StateChange {
         self.observe(|alarm| {
             if alarm.disabled.is_none() {
                 let (value, time) = (alarm.current.value.clone(), now.wall);
@@ -270,13 +270,13 @@ impl Alarm {
     }
 
     /// Enables evaluation, with the channel's last update.
-    pub fn enable(&mut self, maintenance: bool, now: Now) -> Happened {
+    pub fn enable(&mut self, maintenance: bool, now: Now) -> StateChange {
         self.observe(|alarm| if alarm.disabled.is_some() { alarm.enabled(maintenance, now) } else { None })
     }
 
     /// Executes `what` and returns its result. A hidden alarm is not announced; an active one is announced when it becomes
     /// visible again.
-    fn observe(&mut self, what: impl FnOnce(&mut Self) -> Option<Severity>) -> Happened {
+    fn observe(&mut self, what: impl FnOnce(&mut Self) -> Option<Severity>) -> StateChange {
         let before = self.state();
         let mut announce = what(self);
         if self.shelved.as_ref().is_some_and(|(_, shelf)| shelf.once) && self.is_well() && !is_well(&before) {
@@ -287,7 +287,7 @@ impl Alarm {
             announce = announce.max(Some(self.alarm.severity));
         }
         announce = announce.filter(|_| after.hidden().is_none() && self.rules.annunciating);
-        Happened { changed: before != after, announce }
+        StateChange { changed: before != after, announce }
     }
 
     fn is_well(&self) -> bool {

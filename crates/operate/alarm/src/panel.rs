@@ -2,7 +2,7 @@
 
 use crate::config::{joined, split};
 use crate::{
-    Alarm, Area, Config, Filter, Guide, Happened, Mark, Moment, Now, Severity, Shelf, Spec, State, Update, Wall,
+    Alarm, Area, Config, Filter, Guide, Mark, Moment, Now, Severity, Shelf, Spec, State, StateChange, Update, Wall,
 };
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
@@ -334,8 +334,8 @@ impl Panel {
         self.filtered(&filters, now);
         if let Some(index) = alarm {
             self.items[index].is_connected = true;
-            let happened = self.items[index].alarm.update(update, self.maintenance, now);
-            self.note(index, happened, now);
+            let change = self.items[index].alarm.update(update, self.maintenance, now);
+            self.note(index, change, now);
         }
     }
 
@@ -355,8 +355,8 @@ impl Panel {
         item.is_connected = false;
         let value = item.alarm.state().alarm.value;
         let moment = Moment { severity: Severity::Undefined, message: DISCONNECTED.to_owned(), value, time: now.wall };
-        let happened = item.alarm.update(Update { moment, number: None }, self.maintenance, now);
-        self.note(index, happened, now);
+        let change = item.alarm.update(Update { moment, number: None }, self.maintenance, now);
+        self.note(index, change, now);
     }
 
     /// Evaluates filters again. After the start, a filter without a value changes nothing until its channels have had time to
@@ -372,8 +372,8 @@ impl Panel {
             if means.is_none() && !item.is_filtered && self.connect_within.is_some() {
                 continue;
             }
-            let happened = item.alarm.suppress(means == Some(false), now);
-            self.note(index, happened, now);
+            let change = item.alarm.suppress(means == Some(false), now);
+            self.note(index, change, now);
         }
     }
 
@@ -392,8 +392,8 @@ impl Panel {
         }
         let due: Vec<usize> = self.dues.range(..=(now.mono, usize::MAX)).map(|(_, index)| *index).collect();
         for index in due {
-            let happened = self.items[index].alarm.tick(self.maintenance, now);
-            self.note(index, happened, now);
+            let change = self.items[index].alarm.tick(self.maintenance, now);
+            self.note(index, change, now);
         }
     }
 
@@ -414,11 +414,11 @@ impl Panel {
         }
     }
 
-    fn note(&mut self, index: usize, happened: Happened, now: Now) {
+    fn note(&mut self, index: usize, change: StateChange, now: Now) {
         self.schedule(index);
-        if happened.changed || happened.announce.is_some() {
+        if change.changed || change.announce.is_some() {
             let item = &self.items[index];
-            let what = EntryContent::State { state: item.alarm.state(), announce: happened.announce };
+            let what = EntryContent::State { state: item.alarm.state(), announce: change.announce };
             self.entries.push_back(Entry { at: now.wall, path: item.path.clone(), what });
         }
     }
@@ -483,7 +483,7 @@ impl Panel {
             };
             let mark = |why: &str| Mark { by: by.clone(), why: why.to_owned(), until: end };
             let alarm = &mut self.items[index].alarm;
-            let happened = match act {
+            let change = match act {
                 Act::Acknowledge { .. } => alarm.acknowledge(now),
                 Act::Unacknowledge { .. } => alarm.unacknowledge(now),
                 Act::Shelve { once, why, .. } => {
@@ -495,10 +495,10 @@ impl Panel {
                 Act::Enable { .. } => alarm.enable(maintenance, now),
                 Act::OutOfService { why, .. } => alarm.out_of_service(Some(mark(why))),
                 Act::InService { .. } => alarm.out_of_service(None),
-                Act::Maintenance { .. } => Happened::default(),
+                Act::Maintenance { .. } => StateChange::default(),
             };
-            changed += usize::from(happened.changed);
-            self.note(index, happened, now);
+            changed += usize::from(change.changed);
+            self.note(index, change, now);
         }
         if let Act::Maintenance { on } = act {
             changed = usize::from(self.maintenance != *on);

@@ -34,11 +34,11 @@ fn play(rules: &Rules, maintenance: bool, steps: &[Do]) -> Vec<(Severity, bool)>
             Ack => alarm.acknowledge(now),
             Unack => alarm.unacknowledge(now),
             Wait(time) => {
-                let mut all = Happened::default();
+                let mut all = StateChange::default();
                 for _ in 0..*time {
                     secs += 1;
                     let one = alarm.tick(maintenance, at(secs));
-                    all = Happened { changed: all.changed || one.changed, announce: all.announce.max(one.announce) };
+                    all = StateChange { changed: all.changed || one.changed, announce: all.announce.max(one.announce) };
                 }
                 all
             }
@@ -214,7 +214,7 @@ fn a_shelved_alarm_is_evaluated_but_not_announced_until_it_is_unshelved_automati
 fn suppressed_and_out_of_service_alarms_are_evaluated_and_disabled_ones_are_not() {
     let mut alarm = Alarm::new(Rules::default());
     alarm.suppress(true, at(0));
-    assert_eq!(alarm.update(update(Minor, "HIGH", at(1)), false, at(1)), Happened { changed: true, announce: None });
+    assert_eq!(alarm.update(update(Minor, "HIGH", at(1)), false, at(1)), StateChange { changed: true, announce: None });
     assert_eq!(alarm.suppress(false, at(1)).announce, Some(Minor));
     let mark = Mark { by: "bob".into(), why: "pump".into(), until: None };
     alarm.out_of_service(Some(mark.clone()));

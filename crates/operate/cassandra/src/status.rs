@@ -60,7 +60,7 @@ impl fmt::Display for Status {
 /// Last reported state of an upload. Suppresses repeated reports.
 #[derive(Debug, Default)]
 pub struct News {
-    told: Option<(bool, u64, u64)>,
+    printed: Option<(bool, u64, u64)>,
     again_at: MonoNs,
 }
 
@@ -73,9 +73,9 @@ impl News {
         }
         let what = (status.is_connected, status.missed, status.refused + status.damaged);
         let waits_still = !status.is_connected && now >= self.again_at;
-        let is_due = self.told != Some(what) || waits_still;
+        let is_due = self.printed != Some(what) || waits_still;
         if is_due {
-            *self = Self { told: Some(what), again_at: now + AGAIN };
+            *self = Self { printed: Some(what), again_at: now + AGAIN };
         }
         is_due
     }

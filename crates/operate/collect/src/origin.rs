@@ -61,7 +61,7 @@ pub(crate) trait Origin: Send {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SourcePoll {
     /// The source had items, so more may follow soon.
-    pub(crate) has_said: bool,
+    pub(crate) has_data: bool,
     /// Time of the next scan; [`i64::MAX`] if no signal is scanned.
     pub(crate) due: i64,
 }
@@ -191,12 +191,12 @@ impl Follower {
         logger: &mut Logger<Folder>,
         tell: &mut dyn FnMut(&str),
     ) -> Result<SourcePoll, StoreError> {
-        let mut has_said = false;
+        let mut has_data = false;
         // At most one queue: a source faster than the logger would otherwise keep it in this loop.
         for _ in 0..WAITING_MAX {
             match self.said.try_recv() {
                 Ok(Message::Items(found)) => {
-                    has_said = true;
+                    has_data = true;
                     // An error message alone does not mean that the source is connected.
                     let is_there = found.is_empty() || found.iter().any(|one| matches!(one, Item::Sample { .. }));
                     if is_there && self.is_there != Some(true) {
@@ -222,7 +222,7 @@ impl Follower {
             kept::scan(gate, *signal, now, logger);
             due = due.min(gate.due().unwrap_or(i64::MAX));
         }
-        Ok(SourcePoll { has_said, due })
+        Ok(SourcePoll { has_data, due })
     }
 
     fn take(
@@ -397,13 +397,13 @@ mod tests {
         let wanted = vec![("slow".to_owned(), scan), ("*".to_owned(), Policy::Monitor { deadband: 0.0 })];
         let mut followed = Follower::new("loops/x/".into(), said, wanted, Sign::Owner);
         let mut look = |now| followed.look(now, &mut logger, &mut |_| ()).unwrap();
-        assert_eq!(look(5), SourcePoll { has_said: false, due: i64::MAX });
+        assert_eq!(look(5), SourcePoll { has_data: false, due: i64::MAX });
         let of = |name: &str| Item::number(name.into(), "", 1, 7);
         assert!(say.send(Message::Items(vec![of("fast")])).is_ok());
-        assert_eq!(look(6), SourcePoll { has_said: true, due: i64::MAX });
+        assert_eq!(look(6), SourcePoll { has_data: true, due: i64::MAX });
         assert!(say.send(Message::Items(vec![of("slow")])).is_ok());
         let first = look(7);
-        assert!(first.has_said && first.due == 7 + 10_000_000_000, "{first:?}");
-        assert_eq!(look(8), SourcePoll { has_said: false, due: first.due });
+        assert!(first.has_data && first.due == 7 + 10_000_000_000, "{first:?}");
+        assert_eq!(look(8), SourcePoll { has_data: false, due: first.due });
     }
 }

@@ -64,27 +64,27 @@ struct Collector<'a> {
     logger: Logger<Folder>,
     folder: Folder,
     /// Number of names and patterns in the configuration file.
-    named: usize,
+    configured: usize,
     /// Start time, by the wall clock.
     since: i64,
     /// Path of the folder.
     place: PathBuf,
     /// `None` while the status socket is unavailable.
-    asked: Option<StatusServer>,
+    status_server: Option<StatusServer>,
     /// Time and total of accepted samples, once per second.
-    taken: VecDeque<(i64, u64)>,
+    accepted_totals: VecDeque<(i64, u64)>,
     /// Time of the next scan.
     scan_at: i64,
     /// Time of the next poll of exported variables.
     look_at: i64,
     /// Result of the last poll of the sources.
-    said: SourcePoll,
+    last_poll: SourcePoll,
     packing: Option<JoinHandle<Result<Option<Packed>, StoreError>>>,
     /// Rate limit for reports of failed packing, and the last damaged file.
     pack_failed: RateLimit,
     damaged: Option<String>,
     /// First open segment at the last check for packing.
-    looked_at: u64,
+    first_open: u64,
     troubles: Troubles,
     unsent: UnsentReports,
     /// Upload to a cluster; `None` if samples stay in the folder.
@@ -112,13 +112,13 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let pages = Page::all(&archive.signals);
     let followed = Follower::all(&archive.signals).map_err(CollectError::Thread)?;
     let count = archive.signals.len();
-    let asked = StatusServer::listen(&archive.folder);
-    if let Err(error) = &asked {
+    let status_server = StatusServer::listen(&archive.folder);
+    if let Err(error) = &status_server {
         tell(&format!("the status is unavailable: {error}"));
     }
     let then = archive.cluster.as_ref().map_or_else(String::new, |cluster| format!(", then sent to {cluster}"));
     tell(&format!("logs {count} variables or patterns to {shown}, safe within {}{then}", archive.sync));
-    let (looked_at, troubles) = (0, Troubles::default());
+    let (first_open, troubles) = (0, Troubles::default());
     let mut collector = Collector {
         inspect_at: now,
         missing: None,
@@ -128,18 +128,18 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
         clock: Clock::new(),
         logger,
         folder,
-        named: count,
+        configured: count,
         since: wall(),
         place: archive.folder.clone(),
-        asked: asked.ok(),
-        taken: VecDeque::new(),
+        status_server: status_server.ok(),
+        accepted_totals: VecDeque::new(),
         scan_at: now,
         look_at: now,
-        said: SourcePoll { has_said: true, due: i64::MAX },
+        last_poll: SourcePoll { has_data: true, due: i64::MAX },
         packing: None,
         pack_failed: RateLimit::default(),
         damaged: None,
-        looked_at,
+        first_open,
         troubles,
         unsent: UnsentReports::default(),
         upload: upload.map(|upload| (upload, News::default())),
@@ -170,9 +170,9 @@ impl Collector<'_> {
     /// Waits for the next event and does everything that is due.
     fn step(&mut self) -> Result<(), CollectError> {
         let now = Session::now();
-        let due = self.scan_at.min(self.logger.due()).min(self.said.due).max(0) as u64;
+        let due = self.scan_at.min(self.logger.due()).min(self.last_poll.due).max(0) as u64;
         // Items of other sources queue until they are polled. Poll often while they arrive.
-        let is_often = !self.pages.is_empty() || (self.said.has_said && !self.followed.is_empty());
+        let is_often = !self.pages.is_empty() || (self.last_poll.has_data && !self.followed.is_empty());
         let look = if is_often { LOOK_AT_VARIABLES_NS } else { LOOK_NS };
         let until = MonoNs(due.min(now.0 + look));
         let is_new = match &mut self.channels {
@@ -187,11 +187,11 @@ impl Collector<'_> {
         }
         let now = mono();
         self.look_at_variables(now)?;
-        self.said = SourcePoll { has_said: false, due: i64::MAX };
+        self.last_poll = SourcePoll { has_data: false, due: i64::MAX };
         for followed in &mut self.followed {
             let looked = followed.look(now, &mut self.logger, self.tell)?;
-            self.said.has_said |= looked.has_said;
-            self.said.due = self.said.due.min(looked.due);
+            self.last_poll.has_data |= looked.has_data;
+            self.last_poll.due = self.last_poll.due.min(looked.due);
         }
         if now >= self.scan_at {
             let pages = self.pages.iter_mut().filter_map(|page| page.scan(now, &mut self.logger)).min();
@@ -209,25 +209,25 @@ impl Collector<'_> {
     /// Updates the sample rate and answers status requests.
     fn tell_state(&mut self, now: i64) {
         let account = self.logger.account();
-        if self.taken.back().is_none_or(|(at, _)| now - at >= RATE_NS.0) {
-            self.taken.push_back((now, account.taken));
-            while self.taken.len() > RATE_NS.1 + 1 {
-                self.taken.pop_front();
+        if self.accepted_totals.back().is_none_or(|(at, _)| now - at >= RATE_NS.0) {
+            self.accepted_totals.push_back((now, account.taken));
+            while self.accepted_totals.len() > RATE_NS.1 + 1 {
+                self.accepted_totals.pop_front();
             }
             // The previous owner of the socket's name may have ended.
-            self.asked = self.asked.take().or_else(|| StatusServer::listen(&self.place).ok());
+            self.status_server = self.status_server.take().or_else(|| StatusServer::listen(&self.place).ok());
         }
-        if let Some(asked) = &self.asked {
-            asked.answer(|| self.status(now));
+        if let Some(server) = &self.status_server {
+            server.answer(|| self.status(now));
         }
     }
 
     fn status(&self, now: i64) -> Status {
         let account = self.logger.account();
-        let (first, taken) = self.taken.front().copied().unwrap_or((now, account.taken));
+        let (first, taken) = self.accepted_totals.front().copied().unwrap_or((now, account.taken));
         let secs = (now - first).max(RATE_NS.0) as f64 / 1e9;
         let (channels, connected) = self.channels.as_ref().map_or((0, 0), Channels::count);
-        let (named, known) = (self.named, self.logger.signals());
+        let (named, known) = (self.configured, self.logger.signals());
         let cluster = self.upload.as_ref().map(|(upload, _)| status::Cluster::from(upload.status()));
         Status {
             since: self.since,
@@ -345,7 +345,7 @@ impl Collector<'_> {
             && self.damaged.as_ref() != Some(name)
         {
             self.damaged = Some(name.clone());
-            self.looked_at = 0;
+            self.first_open = 0;
         }
         if self.pack_failed.is_due(now) {
             (self.tell)(&format!("failed to pack: {error}"));
@@ -358,14 +358,14 @@ impl Collector<'_> {
             match packing.join() {
                 Ok(Ok(None)) => {}
                 // More files may be due.
-                Ok(Ok(Some(_))) => self.looked_at = 0,
+                Ok(Ok(Some(_))) => self.first_open = 0,
                 Ok(Err(error)) => self.is_not_packed(&error, now),
                 Err(_) => (self.tell)("failed to pack: its thread ended"),
             }
         }
         let open = self.logger.open_from();
-        if self.packing.is_none() && open != self.looked_at {
-            self.looked_at = open;
+        if self.packing.is_none() && open != self.first_open {
+            self.first_open = open;
             let folder = self.folder.clone();
             let work = move || due(&folder, open, false)?.map(|(first, last)| pack(&folder, first, last)).transpose();
             match std::thread::Builder::new().name("pack".into()).spawn(work) {

@@ -18,7 +18,7 @@ use disk::{Confirmed, Segment};
 use segment::manifest::{Contents, Record};
 use segment::rows::{self, About, Cause, Gap, Signal};
 use segment::{Chunk, Full, Kind, Sample};
-use start::Healed;
+use start::StartState;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 
@@ -134,7 +134,7 @@ impl<F: Files> Logger<F> {
         // An archive of a newer version fails here, before anything is changed.
         let archive = if catalogue.used.is_empty() { None } else { Some(Archive::open(files.clone())?) };
         let next = catalogue.next();
-        let Healed { manifest, records, note } = start::healed(&files, catalogue)?;
+        let StartState { manifest, records, note } = start::start_state(&files, catalogue)?;
         let mut logger = Self {
             files,
             config,

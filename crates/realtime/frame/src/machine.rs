@@ -180,16 +180,16 @@ impl Machine {
     /// Processes the border at which the running minor ends. `ticks` is the number of ticks of the time base since the last
     /// border. For a timer it is 1; lost minors are determined from `now`.
     ///
-    /// `seen` returns the progress of an activity. `told` is called for each fault. If the border
+    /// `seen` returns the progress of an activity. `report` is called for each fault. If the border
     /// [extends](Border::extended) the minor, activities that have not yielded continue, and none begins again.
     pub fn border(
         &mut self,
         now: MonoNs,
         ticks: u64,
         seen: impl Fn(u16) -> ActivityProgress,
-        mut told: impl FnMut(Judgement),
+        mut report: impl FnMut(Judgement),
     ) -> Border {
-        let extension = self.judge(&seen, &mut told);
+        let extension = self.judge(&seen, &mut report);
         if let Some((extension, by)) = extension {
             self.calm = false;
             return self.extend(now, ticks, extension, by);
@@ -307,7 +307,7 @@ impl Machine {
     fn judge(
         &mut self,
         seen: &impl Fn(u16) -> ActivityProgress,
-        told: &mut impl FnMut(Judgement),
+        report: &mut impl FnMut(Judgement),
     ) -> Option<(Extension, DurNs)> {
         let mut extension = None;
         let mut faults = false;
@@ -351,14 +351,14 @@ impl Machine {
             }
         }
         if faults {
-            range.for_each(|at| self.recover(self.plan.entries[at].activity, extension.is_some(), told));
+            range.for_each(|at| self.recover(self.plan.entries[at].activity, extension.is_some(), report));
         }
         extension
     }
 
     /// Applies the recovery after a fault. In an extended minor no activity loses its turn, because it may still yield in
     /// time.
-    fn recover(&mut self, activity: u16, goes_on: bool, told: &mut impl FnMut(Judgement)) {
+    fn recover(&mut self, activity: u16, goes_on: bool, report: &mut impl FnMut(Judgement)) {
         let index = usize::from(activity);
         let state = &mut self.states[index];
         let Some(fault) = state.fault.take() else { return };
@@ -381,7 +381,7 @@ impl Machine {
             (Recovery::Restart, _, false) if !goes_on => Action::Restart,
             _ => Action::Counted,
         };
-        told(Judgement { activity, minor: self.minor as u16, fault, consecutive: state.consecutive, action });
+        report(Judgement { activity, minor: self.minor as u16, fault, consecutive: state.consecutive, action });
     }
 
     fn extend(&mut self, now: MonoNs, ticks: u64, extension: Extension, by: DurNs) -> Border {

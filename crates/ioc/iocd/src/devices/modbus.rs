@@ -243,14 +243,14 @@ struct Modbuses {
 }
 
 impl Modbuses {
-    fn submit(&self, request: Request, then: Then) {
+    fn submit(&self, request: Request, recipient: Recipient) {
         let number = numbers(1);
         let cells = &self.cells;
         let made = Transaction::new(cells.framing, number, cells.unit, request, cells.timeout);
-        let Ok(transaction) = made else { return then.end(&cells.clone(), None) };
+        let Ok(transaction) = made else { return recipient.end(&cells.clone(), None) };
         // It may wait for other transactions for up to ten times its own timeout.
         let latest = now().mono + DurNs(cells.timeout.0.saturating_mul(10));
-        let job = Pending { transaction, cells: cells.clone(), latest, then };
+        let job = Pending { transaction, cells: cells.clone(), latest, recipient };
         if let Ok(port) = self.ports.open(&cells.port)
             && let Err(job) = port.submit_or_refuse(Box::new(job))
         {
@@ -271,7 +271,7 @@ impl RecordDevice for Modbuses {
             None => Some(self.cells.reading()),
         };
         match request {
-            Some(request) => self.submit(request, Then::Reply { reply, writes }),
+            Some(request) => self.submit(request, Recipient::Reply { reply, writes }),
             None => reply.send(DeviceSample::failed(Status::Write)),
         }
     }
@@ -282,17 +282,17 @@ impl RecordDevice for Modbuses {
 
     fn poll(&mut self, _: Now) {
         let Some(watch) = self.watch.clone().filter(Watch::begin) else { return };
-        self.submit(self.cells.reading(), Then::Interrupt(watch));
+        self.submit(self.cells.reading(), Recipient::Interrupt(watch));
     }
 }
 
 /// Recipient of an answer.
-enum Then {
+enum Recipient {
     Reply { reply: Reply, writes: bool },
     Interrupt(Watch),
 }
 
-impl Then {
+impl Recipient {
     fn end(self, cells: &Cells, answer: Option<Result<Response, Failure>>) {
         let stamp = now().wall;
         match self {
@@ -306,7 +306,7 @@ struct Pending {
     transaction: Transaction,
     cells: Arc<Cells>,
     latest: MonoNs,
-    then: Then,
+    recipient: Recipient,
 }
 
 impl Job for Pending {
@@ -320,12 +320,12 @@ impl Job for Pending {
 
     fn done(self: Box<Self>) {
         let answer = self.transaction.result();
-        self.then.end(&self.cells, answer);
+        self.recipient.end(&self.cells, answer);
     }
 
     fn missed(self: Box<Self>, _: &str) {
         let limit = self.cells.timeout;
-        self.then.end(&self.cells, Some(Err(Failure::Timeout(limit))));
+        self.recipient.end(&self.cells, Some(Err(Failure::Timeout(limit))));
     }
 }
 

@@ -53,15 +53,15 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 
 /// A running network and its messages.
 pub struct Running {
-    told: Receiver<String>,
+    log: Receiver<String>,
     /// The thread holds another reference. It ends when this one is dropped.
     _used: Arc<()>,
 }
 
 impl Running {
     /// Messages since the last call.
-    pub fn told(&self) -> impl Iterator<Item = String> {
-        self.told.try_iter()
+    pub fn log(&self) -> impl Iterator<Item = String> {
+        self.log.try_iter()
     }
 }
 
@@ -83,13 +83,13 @@ pub fn wire() -> io::Result<(OwnedFd, UnixDatagram)> {
 /// # Errors
 /// The thread could not be started.
 pub fn start(rules: &[Rule], rate: Option<Size>, ours: UnixDatagram) -> io::Result<Running> {
-    let (tell, told) = channel();
+    let (tell, log) = channel();
     let used = Arc::new(());
     let mine = used.clone();
     let mut network = Network::new(rules, rate, ours);
     let serve = move || while Arc::strong_count(&mine) > 1 && network.turn(&tell) {};
     std::thread::Builder::new().name("network".into()).spawn(serve)?;
-    Ok(Running { told, _used: used })
+    Ok(Running { log, _used: used })
 }
 
 struct Network {

@@ -112,13 +112,13 @@ fn a_connection_without_a_rule_is_refused_and_reported_once() {
     }
     // No host has any other address, so not even a refusal arrives.
     guest.connect(Ipv4Address::new(10, 0, 2, 3), 80);
-    let mut told = Vec::new();
+    let mut log = Vec::new();
     guest.until(|guest| {
-        told.extend(guest.network.told());
-        (told.len() == 2).then_some(())
+        log.extend(guest.network.log());
+        (log.len() == 2).then_some(())
     });
-    assert_eq!(told[0], format!("the guest wants tcp 10.0.2.2:{}, which `allow` does not name", address.port()));
-    assert_eq!(told[1], "the guest wants tcp 10.0.2.2:22, which `allow` does not name");
+    assert_eq!(log[0], format!("the guest wants tcp 10.0.2.2:{}, which `allow` does not name", address.port()));
+    assert_eq!(log[1], "the guest wants tcp 10.0.2.2:22, which `allow` does not name");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_connection_without_a_listener_is_refused() {
     let mut guest = Guest::new(&[tcp_rule(7, nobody)], None);
     let handle = guest.connect(GATEWAY, 7);
     guest.until(|guest| (guest.socket(handle).state() == tcp::State::Closed).then_some(()));
-    assert_eq!(guest.network.told().count(), 0);
+    assert_eq!(guest.network.log().count(), 0);
 }
 
 #[test]

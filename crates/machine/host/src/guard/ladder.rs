@@ -19,7 +19,7 @@ pub enum BudgetState {
 
 /// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum LadderStep {
     /// None yet.
     Wait,
     /// Execute this step.
@@ -61,9 +61,9 @@ impl Ladder {
     }
 
     /// Starts with the first step, after a runaway was detected. Does nothing while a climb is in progress.
-    pub fn begin(&mut self, now: MonoNs) -> Deed {
+    pub fn begin(&mut self, now: MonoNs) -> LadderStep {
         if self.is_climbing() {
-            return Deed::Wait;
+            return LadderStep::Wait;
         }
         self.climbing = Some((0, now));
         self.tamable = false;
@@ -71,27 +71,27 @@ impl Ladder {
     }
 
     /// Returns the action that is due at `now`.
-    pub fn advance(&mut self, now: MonoNs, seen: BudgetState) -> Deed {
-        let Some((next, due)) = self.climbing else { return Deed::Wait };
+    pub fn advance(&mut self, now: MonoNs, seen: BudgetState) -> LadderStep {
+        let Some((next, due)) = self.climbing else { return LadderStep::Wait };
         if seen == BudgetState::Gone {
             self.climbing = None;
-            return Deed::Ended;
+            return LadderStep::Ended;
         }
         if now < due {
-            return Deed::Wait;
+            return LadderStep::Wait;
         }
         if seen == BudgetState::Tame && self.tamable {
             self.climbing = None;
-            return Deed::Tamed;
+            return LadderStep::Tamed;
         }
         let Some(Some(rung)) = self.rungs.get(next).copied() else {
             // A process survives SIGKILL only in uninterruptible kernel waits. Repeat it every second, without limit.
             self.climbing = Some((next, now + DurNs::from_secs(1)));
-            return Deed::Exhausted;
+            return LadderStep::Exhausted;
         };
         self.climbing = Some((next + 1, now + rung.wait));
         self.tamable = rung.action == RungAction::Demote;
-        Deed::Do(rung.action)
+        LadderStep::Do(rung.action)
     }
 
     /// Time when the next step is due; `None` if no climb is in progress.
@@ -116,41 +116,41 @@ mod tests {
         let mut deeds = vec![(0, ladder.begin(at(0)))];
         for ms in (0..5000).step_by(10) {
             match ladder.advance(at(ms), BudgetState::Burning) {
-                Deed::Wait => {}
+                LadderStep::Wait => {}
                 deed => deeds.push((ms, deed)),
             }
         }
         assert_eq!(
             deeds,
             [
-                (0, Deed::Do(RungAction::Demote)),
-                (500, Deed::Do(RungAction::Freeze)),
-                (700, Deed::Do(RungAction::Abort)),
-                (2700, Deed::Do(RungAction::Kill)),
-                (3700, Deed::Exhausted),
-                (4700, Deed::Exhausted),
+                (0, LadderStep::Do(RungAction::Demote)),
+                (500, LadderStep::Do(RungAction::Freeze)),
+                (700, LadderStep::Do(RungAction::Abort)),
+                (2700, LadderStep::Do(RungAction::Kill)),
+                (3700, LadderStep::Exhausted),
+                (4700, LadderStep::Exhausted),
             ]
         );
-        assert_eq!(ladder.advance(at(4800), BudgetState::Gone), Deed::Ended);
+        assert_eq!(ladder.advance(at(4800), BudgetState::Gone), LadderStep::Ended);
         assert!(!ladder.is_climbing());
     }
 
     #[test]
     fn a_process_that_behaves_after_its_demotion_is_left_running() {
         let mut ladder = Ladder::new(&LADDER);
-        assert_eq!(ladder.begin(at(0)), Deed::Do(RungAction::Demote));
-        assert_eq!(ladder.begin(at(1)), Deed::Wait);
-        assert_eq!(ladder.advance(at(100), BudgetState::Tame), Deed::Wait);
-        assert_eq!(ladder.advance(at(500), BudgetState::Tame), Deed::Tamed);
+        assert_eq!(ladder.begin(at(0)), LadderStep::Do(RungAction::Demote));
+        assert_eq!(ladder.begin(at(1)), LadderStep::Wait);
+        assert_eq!(ladder.advance(at(100), BudgetState::Tame), LadderStep::Wait);
+        assert_eq!(ladder.advance(at(500), BudgetState::Tame), LadderStep::Tamed);
         assert_eq!(ladder.due(), None);
-        assert_eq!(ladder.begin(at(900)), Deed::Do(RungAction::Demote));
+        assert_eq!(ladder.begin(at(900)), LadderStep::Do(RungAction::Demote));
     }
 
     #[test]
     fn a_frozen_process_is_not_treated_as_tamed() {
         let mut ladder = Ladder::new(&LADDER[1..]);
-        assert_eq!(ladder.begin(at(0)), Deed::Do(RungAction::Freeze));
-        assert_eq!(ladder.advance(at(200), BudgetState::Tame), Deed::Do(RungAction::Abort));
-        assert_eq!(ladder.advance(at(210), BudgetState::Gone), Deed::Ended);
+        assert_eq!(ladder.begin(at(0)), LadderStep::Do(RungAction::Freeze));
+        assert_eq!(ladder.advance(at(200), BudgetState::Tame), LadderStep::Do(RungAction::Abort));
+        assert_eq!(ladder.advance(at(210), BudgetState::Gone), LadderStep::Ended);
     }
 }

@@ -8,7 +8,7 @@ mod ladder;
 mod meter;
 
 pub use crate::plant::{Budget, Rung, RungAction};
-pub use ladder::{BudgetState, Deed, Ladder, RUNGS_MAX};
+pub use ladder::{BudgetState, Ladder, LadderStep, RUNGS_MAX};
 pub use meter::{Meter, Sample, Silence, Verdict};
 
 use base::DurNs;

@@ -8,7 +8,7 @@ use super::read;
 use super::{Beats, Ends, EventKind, Freezer, WatchId};
 use crate::keeper::protocol::ChildId;
 use base::{DurNs, MonoNs, Policy};
-use host::guard::{BudgetState, Deed, Ladder, Meter, RungAction, Sample, Silence, Verdict};
+use host::guard::{BudgetState, Ladder, LadderStep, Meter, RungAction, Sample, Silence, Verdict};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use sys::process::Process;
@@ -334,13 +334,13 @@ impl Watched {
             || status.is_none_or(|count| count.saturating_sub(culprit.voluntary) >= SWITCHES)
     }
 
-    fn perform(&mut self, deed: Deed, ends: &Ends) {
+    fn perform(&mut self, deed: LadderStep, ends: &Ends) {
         self.perform_after(deed, None, ends);
     }
 
-    fn perform_after(&mut self, deed: Deed, told: Option<FirstReport>, ends: &Ends) {
+    fn perform_after(&mut self, deed: LadderStep, told: Option<FirstReport>, ends: &Ends) {
         let counts = match deed {
-            Deed::Do(action) => Some((action, self.act(action))),
+            LadderStep::Do(action) => Some((action, self.act(action))),
             _ => None,
         };
         let at = sys::clock::mono_now();
@@ -350,13 +350,13 @@ impl Watched {
             ends.event(at, self.id, pid, tid, what);
         }
         let what = match (deed, counts) {
-            (Deed::Do(_), Some((action, (reached, refused)))) => EventKind::Step { action, reached, refused },
-            (Deed::Tamed, _) => {
+            (LadderStep::Do(_), Some((action, (reached, refused)))) => EventKind::Step { action, reached, refused },
+            (LadderStep::Tamed, _) => {
                 self.threads.clear();
                 (self.culprit, self.next_scan) = (None, at);
                 EventKind::Tamed
             }
-            (Deed::Exhausted, _) => {
+            (LadderStep::Exhausted, _) => {
                 self.act(RungAction::Kill);
                 EventKind::Exhausted
             }

@@ -31,14 +31,14 @@ pub fn with_owners(root: &RootDir, mut errors: PlanErrors) -> PlanErrors {
 
 /// Guards without their reservation. Dropping the value restores it.
 #[derive(Debug)]
-pub(super) struct Aside(Vec<(i32, Scheduling)>);
+pub(super) struct SuspendedGuards(Vec<(i32, Scheduling)>);
 
-impl Aside {
+impl SuspendedGuards {
     /// Suspends the reservation of every guard. Does nothing if `root` is not the machine.
-    pub(super) fn step(root: &RootDir) -> Self {
-        let mut aside = Self(Vec::new());
+    pub(super) fn suspend(root: &RootDir) -> Self {
+        let mut guards = Self(Vec::new());
         if !root.is_machine() {
-            return aside;
+            return guards;
         }
         for pid in root.list("/proc").unwrap_or_default().iter().filter(|name| name.parse::<i32>().is_ok()) {
             // A process that has ended meanwhile has no threads.
@@ -49,15 +49,15 @@ impl Aside {
                 let fixed = Scheduling { policy: Policy::Fifo(Priority(99)), ..before };
                 // A guard that keeps its reservation makes the shield fail, with the kernel's error.
                 if comm.trim_end() == GUARD && try_set_scheduling(tid, fixed).is_ok() {
-                    aside.0.push((tid, before));
+                    guards.0.push((tid, before));
                 }
             }
         }
-        aside
+        guards
     }
 }
 
-impl Drop for Aside {
+impl Drop for SuspendedGuards {
     fn drop(&mut self) {
         for (tid, before) in &self.0 {
             // Refused, or the guard has ended: it stays FIFO 99 (see above).

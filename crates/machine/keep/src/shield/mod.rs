@@ -214,7 +214,7 @@ pub enum Error {
 /// # Errors
 /// The shield is impossible, or cannot be recorded. The machine is then as it was.
 pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error> {
-    let _aside = guards::Aside::step(root);
+    let _guards = guards::SuspendedGuards::suspend(root);
     apply_on(&mut RealMachine::at(root), want, dir).map_err(|error| match error {
         Error::Plan(errors) => Error::Plan(with_owners(root, errors)),
         other => other,
@@ -227,7 +227,7 @@ pub fn apply(root: &RootDir, want: &Want, dir: &RunDir) -> Result<Applied, Error
 /// # Errors
 /// The machine or the journal cannot be read. Another call continues.
 pub fn release(root: &RootDir, dir: &RunDir, force: bool) -> Result<Released, Error> {
-    let _aside = guards::Aside::step(root);
+    let _guards = guards::SuspendedGuards::suspend(root);
     release_on(&mut RealMachine::at(root), dir, force)
 }
 

@@ -96,7 +96,7 @@ pub fn look(root: &RootDir, dir: &RunDir, repair: bool) -> Result<Option<Look>, 
     let drift = drift(&snapshot, &journal);
     let mut repaired = None;
     if repair && !newcomers.is_empty() {
-        let _aside = super::guards::Aside::step(root);
+        let _guards = super::guards::SuspendedGuards::suspend(root);
         repaired = repair_on(&mut RealMachine::at(root), dir)?;
         if repaired.is_none() {
             return Ok(None);

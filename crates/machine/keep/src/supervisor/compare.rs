@@ -1,6 +1,6 @@
 //! `--compare`: wake-up latency with and without the shield in alternating segments of one run.
 
-use super::tell::short;
+use super::reporter::short;
 use crate::page::{Figures, Page};
 use base::{CpuId, DurNs, Histogram, MonoNs};
 use std::collections::BTreeMap;

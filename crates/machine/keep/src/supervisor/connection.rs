@@ -1,7 +1,7 @@
 //! The supervisor's connection to the keeper of a process. The supervisor never waits for a keeper, because the other
 //! processes need it meanwhile. Slow work runs on a background thread.
 
-use super::aside::{Aside, NoResult};
+use super::background::{BackgroundTask, NoResult};
 use super::probe;
 use crate::keeper::protocol::{ChildId, KeeperSpec, Request};
 use crate::keeper::{ANSWER_WITHIN, Keeper, KeeperError, News};
@@ -71,11 +71,11 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum Work {
     /// Starts a keeper, after dismissing the previous one.
-    Start(Aside<Result<Keeper, KeeperError>>, Box<KeeperSpec>),
+    Start(BackgroundTask<Result<Keeper, KeeperError>>, Box<KeeperSpec>),
     /// Ends the processes left by a keeper that is gone. Returns their number.
-    End(Aside<usize>, String),
+    End(BackgroundTask<usize>, String),
     /// Ends a keeper that is no longer needed.
-    Dismiss(Aside<()>),
+    Dismiss(BackgroundTask<()>),
 }
 
 /// Completed background work.
@@ -129,7 +129,7 @@ impl Connection {
         let (before, program, wanted) = (self.keeper.take(), program.to_owned(), spec.clone());
         (self.spec, self.silence_reported) = (None, false);
         self.pending.clear();
-        let work = Aside::begin("tahti-keeper", move || {
+        let work = BackgroundTask::begin("tahti-keeper", move || {
             if let Some(before) = before {
                 dismiss(before);
             }
@@ -147,7 +147,7 @@ impl Connection {
     pub(crate) fn dismiss(&mut self) {
         self.silence_reported = false;
         if let Some(keeper) = self.keeper.take() {
-            self.work = Aside::begin("tahti-keeper", move || dismiss(keeper)).ok().map(Work::Dismiss);
+            self.work = BackgroundTask::begin("tahti-keeper", move || dismiss(keeper)).ok().map(Work::Dismiss);
         }
     }
 
@@ -166,7 +166,7 @@ impl Connection {
         let hung = self.keeper.take().filter(|_| hangs);
         (self.pid, self.silence_reported) = (None, false);
         self.pending.clear();
-        let work = Aside::begin("tahti-family", move || {
+        let work = BackgroundTask::begin("tahti-family", move || {
             if let Some(keeper) = hung {
                 probe::end_keeper(&keeper);
             }

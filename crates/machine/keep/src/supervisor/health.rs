@@ -10,9 +10,9 @@ mod threads;
 use super::probe;
 use super::processes::{Processes, Supervised};
 use super::pulses::Pulses;
+use super::reporter::{Reporter, short};
 use super::shielding::Shielding;
 use super::site::Site;
-use super::tell::{Teller, short};
 use super::watchdog::HardwareWatchdog;
 use crate::RunDir;
 use crate::keeper::ending::LEFT_WITHIN;
@@ -100,7 +100,7 @@ pub(crate) struct View<'a> {
     pub(crate) processes: &'a Processes,
     pub(crate) shield: &'a Shielding,
     pub(crate) watchdog: &'a HardwareWatchdog,
-    pub(crate) tell: &'a Teller,
+    pub(crate) tell: &'a Reporter,
     pub(crate) guard_fault: Option<String>,
     /// The shield is being changed, or is lowered for a comparison. Rows about CPUs are not due then.
     pub(crate) reshield: bool,

@@ -3,8 +3,8 @@
 
 use super::processes::{Processes, Supervised};
 use super::recorder::{Begin, Job, Recorder};
+use super::reporter::Reporter;
 use super::site::Site;
-use super::tell::Teller;
 use crate::evidence::{Kind, describe, kind_of_end, out_of_memory_kills, out_of_memory_line};
 use crate::group::{Group, MEMORY};
 use crate::guard::{EventKind, GuardEvent};
@@ -109,7 +109,7 @@ impl Evidence {
     }
 
     /// Passes the pending jobs to the recorder, which writes below `folder`.
-    pub(crate) fn record(&mut self, folder: &Path, tell: &mut Teller) {
+    pub(crate) fn record(&mut self, folder: &Path, tell: &mut Reporter) {
         let jobs = std::mem::take(&mut self.jobs);
         if jobs.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl Evidence {
     }
 
     /// Whether SIGABRT must wait until the threads of the process have been recorded. If so, it is sent later.
-    pub(crate) fn look_first(&mut self, id: Id, one: &mut Supervised, folder: &Path, tell: &mut Teller) -> bool {
+    pub(crate) fn look_first(&mut self, id: Id, one: &mut Supervised, folder: &Path, tell: &mut Reporter) -> bool {
         let begins = |job: &Job| matches!(job, Job::Begin(of, _) if *of == id);
         if !self.jobs.iter().any(begins) {
             return false;
@@ -142,7 +142,7 @@ impl Evidence {
     }
 
     /// Handles the recorder's completed jobs. A SIGABRT that waited for one becomes due.
-    pub(crate) fn recorded(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Teller) {
+    pub(crate) fn recorded(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Reporter) {
         while let Some(done) = self.recorder.as_mut().and_then(|recorder| recorder.next_done(now)) {
             if done.began && processes[done.id].incident.abort_at.is_some() {
                 processes[done.id].incident.abort_at = Some(now);

@@ -13,7 +13,7 @@
 //! watches, the hardware watchdog, the systemd notifications, the state file, evidence, safe-output commands and the
 //! comparison.
 
-mod aside;
+mod background;
 mod compare;
 mod connection;
 pub mod control;
@@ -27,6 +27,7 @@ mod probe;
 mod processes;
 mod pulses;
 mod recorder;
+mod reporter;
 pub mod rundir;
 mod safe_output;
 mod service;
@@ -35,16 +36,15 @@ mod sink;
 mod site;
 mod state_file;
 mod status;
-mod tell;
 mod watch;
 mod watchdog;
 
 pub use crate::page::Figures;
 pub use probe::{Machine, Thread, threads};
 pub use pulses::{FRAME_PULSES, VALUE_TOLD};
+pub use reporter::{brief, fitted, hang, short};
 pub(crate) use service::VARIABLES as SERVICE_VARIABLES;
 pub use status::guest_note;
-pub use tell::{brief, fitted, hang, short};
 
 use crate::keeper::protocol::Operators;
 use crate::launch::IdentityError;
@@ -256,10 +256,10 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
     };
     let since = saved.as_ref().map_or(now, |saved| saved.since);
     let lives = saved.is_none() && run.lives();
-    let mut tell = tell::Teller::new(
+    let mut tell = reporter::Reporter::new(
         run.log(None),
         since,
-        &tell::Wishes { quiet: options.quiet, colours: options.colours, aside: records.is_some() },
+        &reporter::ReporterOptions { quiet: options.quiet, colours: options.colours, aside: records.is_some() },
     );
     let shield = if plant.shield.is_some() { Shielding::Lacking } else { Shielding::Unwanted };
     let also = plant.records.also;

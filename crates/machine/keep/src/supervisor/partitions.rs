@@ -1,8 +1,8 @@
 //! The plant's partitions: created before its first process starts, checked while it is up, removed at its end.
 
+use super::reporter::Reporter;
 use super::shielding::Lowered;
 use super::site::Site;
-use super::tell::Teller;
 use crate::RunDir;
 use crate::partition::{self, PartitionError, Partitions, Stands};
 use crate::shield::machine::RealMachine;
@@ -19,7 +19,7 @@ const LOOK_EVERY: DurNs = DurNs::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     due: MonoNs,
-    told: BTreeMap<String, String>,
+    reported: BTreeMap<String, String>,
 }
 
 fn machine() -> RealMachine {
@@ -34,7 +34,7 @@ fn journal(site: &Site) -> RunDir {
 ///
 /// # Errors
 /// A required partition is unavailable.
-pub(crate) fn raise(site: &mut Site, tell: &mut Teller, now: MonoNs, required: bool) -> Result<(), PartitionError> {
+pub(crate) fn raise(site: &mut Site, tell: &mut Reporter, now: MonoNs, required: bool) -> Result<(), PartitionError> {
     let wanted = &site.plant.partitions;
     let raised = partition::raise(&mut machine(), &journal(site), wanted, partition::ground(wanted), required)?;
     site.partitions = raised.partitions;
@@ -53,7 +53,7 @@ pub(crate) fn raise(site: &mut Site, tell: &mut Teller, now: MonoNs, required: b
 /// The change failed; the partitions are unchanged.
 pub(crate) fn change(
     site: &mut Site,
-    tell: &mut Teller,
+    tell: &mut Reporter,
     new: &[Partition],
     occupied: &BTreeSet<String>,
 ) -> Result<usize, PartitionError> {
@@ -112,7 +112,7 @@ impl Watch {
     }
 
     /// Reports bounds that another program has changed, each value once.
-    pub(crate) fn look(&mut self, now: MonoNs, site: &Site, tell: &mut Teller) {
+    pub(crate) fn look(&mut self, now: MonoNs, site: &Site, tell: &mut Reporter) {
         if site.partitions.is_empty() || now < self.due {
             return;
         }
@@ -124,11 +124,11 @@ impl Watch {
         let mut found = BTreeMap::new();
         for (name, drift) in drift {
             let words = words(&drift);
-            if self.told.get(&drift.label) != Some(&words) {
+            if self.reported.get(&drift.label) != Some(&words) {
                 tell.event(now, "tahti", &format!("partition {name:?}: another program has written a bound: {words}"));
             }
             found.insert(drift.label, words);
         }
-        self.told = found;
+        self.reported = found;
     }
 }

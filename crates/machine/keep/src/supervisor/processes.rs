@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::incidents::Incident;
 use super::probe;
 use super::pulses::{Pulses, ReportedValue};
-use super::tell::Teller;
+use super::reporter::Reporter;
 use super::watch::Watched;
 use crate::keeper::protocol::{ChildId, ExitRecord};
 use crate::page::{Page, PageError};
@@ -253,7 +253,7 @@ impl Supervised {
     }
 
     /// Records the signs of readiness that exist before the start, and reports them.
-    pub(crate) fn look_before(&mut self, process: &Process, dir: &Path, tell: &mut Teller) {
+    pub(crate) fn look_before(&mut self, process: &Process, dir: &Path, tell: &mut Reporter) {
         self.before = Before::default();
         let text = match &process.ready.when {
             ReadyCondition::File(file) => {

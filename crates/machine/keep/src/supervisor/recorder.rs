@@ -1,7 +1,7 @@
 //! Stores evidence on a separate thread, because inspecting a process stops each of its threads briefly, and disks may
 //! block. The equipment is brought into its safe state first, and watchdogs are petted meanwhile.
 
-use super::aside::{Bell, start_thread};
+use super::background::{Bell, start_thread};
 use crate::evidence::{EvidenceError, Incident, Kind};
 use crate::guard::GuardEvent;
 use crate::keeper::protocol::{ChildId, ExitRecord};

@@ -1,8 +1,8 @@
 //! Safe-output commands, which put the equipment into a safe state. They run in parallel with everything else.
 
 use super::processes::Processes;
+use super::reporter::Reporter;
 use super::site::Site;
-use super::tell::Teller;
 use crate::keeper::protocol::End;
 use crate::launch::{self, CapabilityError, LaunchError, Terminal};
 use base::{DurNs, MonoNs};
@@ -52,7 +52,7 @@ impl SafeOutputs {
 
     /// Starts a process's command, as the process's own user: the folder in which the command is looked up may belong to
     /// that user.
-    pub(crate) fn start(&mut self, id: Id, process: &Process, site: &Site, tell: &mut Teller) {
+    pub(crate) fn start(&mut self, id: Id, process: &Process, site: &Site, tell: &mut Reporter) {
         let Some(command) = &process.on_fault else { return };
         let start = || -> Result<Child, StartError> {
             let mut spec = site.launch(process, command)?;
@@ -68,7 +68,7 @@ impl SafeOutputs {
     }
 
     /// Reaps ended commands, and kills those that exceed their time.
-    pub(crate) fn reap(&mut self, now: MonoNs, processes: &Processes, tell: &mut Teller) {
+    pub(crate) fn reap(&mut self, now: MonoNs, processes: &Processes, tell: &mut Reporter) {
         self.0.retain_mut(|run| {
             let (text, goes_on) = match look(run.process.pid(), false) {
                 Ok(Waited::Ended(_)) if run.killed => return false,

@@ -1,9 +1,9 @@
 //! The state file, from which the next supervisor continues if this one is killed.
 
 use super::processes::Processes;
+use super::reporter::Reporter;
 use super::rundir::Saved;
 use super::site::Site;
-use super::tell::Teller;
 use host::health::Table;
 use host::supervise::Supervision;
 use sys::clock::mono_now;
@@ -22,7 +22,14 @@ impl StateFile {
     }
 
     /// Writes the state if it has changed. `shield`: an existing shield is this plant's.
-    pub(crate) fn save(&mut self, site: &Site, processes: &Processes, health: &Table, shield: bool, tell: &mut Teller) {
+    pub(crate) fn save(
+        &mut self,
+        site: &Site,
+        processes: &Processes,
+        health: &Table,
+        shield: bool,
+        tell: &mut Reporter,
+    ) {
         let is_known = |(all, changes): &(Supervision, u64)| *changes == health.changes() && *all == processes.all;
         if self.saved.as_ref().is_some_and(is_known) {
             return;

@@ -5,9 +5,9 @@ use super::control::{Family, LoopHistogram, ProcessStatus, Status, Value};
 use super::health::Health;
 use super::probe;
 use super::processes::{Processes, Supervised};
+use super::reporter::{Reporter, short};
 use super::shielding::{Lowered, Shielding};
 use super::site::Site;
-use super::tell::{Teller, short};
 use crate::family::Parents;
 use crate::group::{Group, MEMORY, TASKS};
 use crate::launch::start_ticks;
@@ -26,7 +26,13 @@ use std::path::Path;
 use sys::clock::mono_now;
 
 /// Takes the status of the plant.
-pub(crate) fn status(site: &Site, processes: &Processes, shield: &Shielding, tell: &Teller, health: &Health) -> Status {
+pub(crate) fn status(
+    site: &Site,
+    processes: &Processes,
+    shield: &Shielding,
+    tell: &Reporter,
+    health: &Health,
+) -> Status {
     // One scan of all processes serves every process without a control group. It is skipped if all have one.
     let parents = OnceCell::new();
     let each = processes.iter().filter_map(|(unit, one)| process_status(site, unit, one, &parents));
@@ -196,7 +202,7 @@ pub(crate) fn verdict(
     processes: &Processes,
     compare: Option<&Compare>,
     lowered: &Lowered,
-    tell: &Teller,
+    tell: &Reporter,
     outcome: &Outcome,
 ) -> String {
     let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");

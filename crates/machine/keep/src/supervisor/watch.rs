@@ -2,8 +2,8 @@
 
 use super::health::unchanged_for;
 use super::processes::{Processes, Supervised};
+use super::reporter::{Reporter, short};
 use super::site::{Site, is_watched};
-use super::tell::{Teller, short};
 use crate::guard::{Beats, Guard, GuardEvent, MaxSilence, WatchId, WatchSpec};
 use crate::keeper::protocol::ChildId;
 use crate::notify;
@@ -62,7 +62,7 @@ struct Signs {
 impl Watcher {
     /// Starts the guard. The shield must not be changed while the guard runs, because its CPU reservation would block the
     /// change.
-    pub(crate) fn start(&mut self, site: &Site, processes: &mut Processes, tell: &mut Teller) {
+    pub(crate) fn start(&mut self, site: &Site, processes: &mut Processes, tell: &mut Reporter) {
         if !site.plant.processes.iter().any(is_watched) {
             return;
         }
@@ -88,7 +88,14 @@ impl Watcher {
 
     /// Watches a process, starting before its first instruction. Returns once the guard has accepted the watch, or after
     /// reporting that it cannot.
-    pub(crate) fn watch(&mut self, id: Id, child: ChildId, site: &Site, processes: &mut Processes, tell: &mut Teller) {
+    pub(crate) fn watch(
+        &mut self,
+        id: Id,
+        child: ChildId,
+        site: &Site,
+        processes: &mut Processes,
+        tell: &mut Reporter,
+    ) {
         let Some(process) = site.process(processes.name(id)).filter(|process| is_watched(process)) else { return };
         let Some(guard) = &mut self.guard else {
             // The first watched process was added by a reload, so the guard is not running yet.
@@ -171,7 +178,7 @@ impl Watcher {
     }
 
     /// Applies the plant file's thread rules: sets class and CPUs of threads by name.
-    pub(crate) fn rule_threads(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Teller) {
+    pub(crate) fn rule_threads(&mut self, now: MonoNs, processes: &mut Processes, tell: &mut Reporter) {
         if now < self.next_threads {
             return;
         }

@@ -5,7 +5,7 @@
 //! guard.
 
 use super::processes::Processes;
-use super::tell::Teller;
+use super::reporter::Reporter;
 use crate::watchdog::Watchdog;
 use base::{DurNs, MonoNs};
 use host::guard::Silence;
@@ -55,7 +55,7 @@ impl HardwareWatchdog {
     }
 
     /// Opens the watchdog once the plant is up. Pets it when due, if all critical processes are alive.
-    pub(crate) fn look(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Teller) {
+    pub(crate) fn look(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Reporter) {
         if let Some(wanted) = &plant.watchdog
             && self.armed.is_none()
             && !self.refused
@@ -69,7 +69,7 @@ impl HardwareWatchdog {
         }
     }
 
-    fn arm(&mut self, now: MonoNs, wanted: &plant::Watchdog, tell: &mut Teller) {
+    fn arm(&mut self, now: MonoNs, wanted: &plant::Watchdog, tell: &mut Reporter) {
         match Watchdog::open(Path::new(&wanted.device), wanted.timeout) {
             Ok((device, shortfall)) => {
                 tell.event(now, "watchdog", &format!("{} armed, timeout {}", wanted.device, device.timeout()));
@@ -91,7 +91,7 @@ impl HardwareWatchdog {
         now: MonoNs,
         old: Option<&plant::Watchdog>,
         wanted: Option<&plant::Watchdog>,
-        tell: &mut Teller,
+        tell: &mut Reporter,
     ) {
         if let Some(armed) = &mut self.armed {
             // The heartbeat timeouts may have changed.
@@ -115,7 +115,7 @@ impl HardwareWatchdog {
     }
 
     /// Disarms the watchdog after an orderly shutdown of the plant.
-    pub(crate) fn disarm(&mut self, tell: &mut Teller) {
+    pub(crate) fn disarm(&mut self, tell: &mut Reporter) {
         let Some(armed) = self.armed.take() else { return };
         match armed.device.disarm() {
             Ok(()) => tell.event(mono_now(), "watchdog", "disarmed"),
@@ -125,7 +125,7 @@ impl HardwareWatchdog {
 }
 
 impl Armed {
-    fn pet_or_not(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Teller) {
+    fn pet_or_not(&mut self, now: MonoNs, plant: &Plant, processes: &Processes, tell: &mut Reporter) {
         // During an orderly shutdown no process needs to be alive.
         let down = matches!(processes.all.phase(), Phase::Stopping(None));
         let silent = if down { Vec::new() } else { self.silent(now, plant, processes) };

@@ -14,7 +14,7 @@ const REBUILT: &str = "the archive's manifest was missing or damaged, and was wr
                        missing cannot be detected";
 
 /// State after startup.
-pub(super) struct Healed {
+pub(super) struct StartState {
     pub(super) manifest: Manifest,
     /// Entries to append to the manifest.
     pub(super) records: Vec<Record>,
@@ -24,7 +24,7 @@ pub(super) struct Healed {
 
 /// Brings the manifest and the files into agreement: removes leftovers, and gives each file that was left open an entry with its
 /// digest.
-pub(super) fn healed<F: Files>(files: &F, catalogue: Catalogue) -> Result<Healed, StoreError> {
+pub(super) fn start_state<F: Files>(files: &F, catalogue: Catalogue) -> Result<StartState, StoreError> {
     let Catalogue { mut manifest, used, left, .. } = catalogue;
     if !left.is_empty() {
         // Sync the names of packs before the files that they replace are removed.
@@ -54,7 +54,7 @@ pub(super) fn healed<F: Files>(files: &F, catalogue: Catalogue) -> Result<Healed
         let _ = manifest.rewrite(files);
     }
     let is_news = manifest.is_rebuilt && !was_rebuilt;
-    Ok(Healed { manifest, records, note: is_news.then_some(REBUILT) })
+    Ok(StartState { manifest, records, note: is_news.then_some(REBUILT) })
 }
 
 /// The archive number that a file contains.

@@ -240,8 +240,8 @@ impl Runner {
     /// Detects a thread that ended without leaving while its connection is still open, because its process or a child that
     /// inherited the connection lives. Checks one activity per call.
     pub(super) fn notice_one_that_ended(&mut self, tell: &mut impl FnMut(Report)) {
-        let activity = self.looked_at;
-        self.looked_at = (activity + 1) % self.shared.slots.len();
+        let activity = self.next_activity;
+        self.next_activity = (activity + 1) % self.shared.slots.len();
         let ended = self.shared.slots[activity].files().is_some_and(|files| files.is_gone());
         let caller = self.callers.iter_mut().find(|caller| ended && caller.activity == Some(activity));
         if let Some(caller) = caller {

@@ -88,7 +88,7 @@ pub struct Runner {
     /// The kernel accepts no connections, and this has been reported.
     pub(super) refuses_all: bool,
     /// Index of the activity whose thread is checked next.
-    pub(super) looked_at: usize,
+    pub(super) next_activity: usize,
     /// Variable segments of threads that have gone. They stay mapped, because unmapping one would interrupt the frame's CPU.
     pub(super) kept: Vec<SharedWords>,
 }
@@ -145,7 +145,7 @@ impl Runner {
             began: mono_now(),
             over: false,
             refuses_all: false,
-            looked_at: 0,
+            next_activity: 0,
             kept: Vec::new(),
         })
     }

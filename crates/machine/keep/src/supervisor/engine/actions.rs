@@ -5,7 +5,7 @@ use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
 use crate::launch::{self, CapabilityError, InheritedFd};
 use crate::page::PageError;
 use crate::supervisor::connection::{Asker, ConnectionError};
-use crate::supervisor::tell::short;
+use crate::supervisor::reporter::short;
 use base::DurNs;
 use host::plant::Signal;
 use host::supervise::{Cause, Event, Id, Note};

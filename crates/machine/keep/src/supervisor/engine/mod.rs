@@ -9,7 +9,7 @@ mod keepers;
 mod requests;
 mod reshield;
 
-use super::aside::Aside;
+use super::background::BackgroundTask;
 use super::compare::Compare;
 use super::connection;
 use super::control::{Reply, Server};
@@ -18,6 +18,7 @@ use super::incidents::Evidence;
 use super::partitions;
 use super::probe;
 use super::processes::Processes;
+use super::reporter::Reporter;
 use super::rundir::RunDirError;
 use super::safe_output::SafeOutputs;
 use super::service::Service;
@@ -25,7 +26,6 @@ use super::shielding::{self, Lowered, Shielding};
 use super::site::Site;
 use super::state_file::StateFile;
 use super::status;
-use super::tell::Teller;
 use super::watch::Watcher;
 use super::watchdog::HardwareWatchdog;
 use crate::keeper::{Keeper, protocol as keeper};
@@ -60,7 +60,7 @@ pub(crate) struct Engine {
     pub(crate) site: Site,
     pub(crate) processes: Processes,
     health: Health,
-    pub(crate) tell: Teller,
+    pub(crate) tell: Reporter,
     server: Server,
     signals: SignalFd,
     state_file: StateFile,
@@ -109,7 +109,7 @@ impl Engine {
         health: Health,
         server: Server,
         signals: SignalFd,
-        mut tell: Teller,
+        mut tell: Reporter,
         shield: Shielding,
     ) -> Self {
         let service = Service::new(|name| std::env::var(name).ok()).unwrap_or_else(|why| {
@@ -489,9 +489,9 @@ impl Engine {
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ConnectionError> {
-        let aside = Aside::begin(name, work)?;
+        let task = BackgroundTask::begin(name, work)?;
         loop {
-            if let Some(outcome) = aside.take() {
+            if let Some(outcome) = task.take() {
                 return Ok(outcome?);
             }
             let now = mono_now();
@@ -501,7 +501,7 @@ impl Engine {
             }
             let wake = self.watchdog.due().into_iter().chain(self.service.as_ref().and_then(Service::due)).min();
             let limit = wake.map_or(DurNs::from_secs(1), |wake| (wake - mono_now()).max(DurNs::ZERO));
-            sys::poll::is_readable(aside.as_fd(), limit);
+            sys::poll::is_readable(task.as_fd(), limit);
         }
     }
 

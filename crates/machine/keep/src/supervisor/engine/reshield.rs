@@ -2,7 +2,7 @@
 //! needs to follow, so it runs in the background. Process starts wait until it is complete.
 
 use super::Engine;
-use crate::supervisor::aside::{Aside, NoResult};
+use crate::supervisor::background::{BackgroundTask, NoResult};
 use crate::supervisor::control::Reply;
 use crate::supervisor::probe;
 use crate::supervisor::shielding::{Lowered, Raised, Shielding};
@@ -15,17 +15,17 @@ use sys::process::{Process, ThreadId};
 /// A change in progress.
 #[derive(Debug)]
 pub(super) struct Reshield {
-    pub(super) work: Aside<(Lowered, Option<Raised>)>,
+    pub(super) work: BackgroundTask<(Lowered, Option<Raised>)>,
     /// Affinity masks to restore for threads on the shield and for threads with listed CPUs.
     masks: Vec<(ThreadId, CpuSet)>,
     /// Threads that may run on all CPUs outside the shield.
     others: Vec<ThreadId>,
-    then: Then,
+    then: Purpose,
 }
 
 /// Purpose of a change.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum Purpose {
     /// Continue the comparison with this state of the shield.
     Compare {
         /// Whether the shield is active.
@@ -82,7 +82,7 @@ impl Engine {
             return Err(ReshieldError::Reserved(process.name.clone()));
         }
         let home = new.shield.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
-        self.reshield(new.shield.clone(), home, Then::Reload(client, Box::new(new.clone())))
+        self.reshield(new.shield.clone(), home, Purpose::Reload(client, Box::new(new.clone())))
     }
 
     /// Starts to release the current shield and to set up the wanted one. Processes keep their class. Threads on the shield
@@ -93,7 +93,12 @@ impl Engine {
     ///
     /// # Errors
     /// The change could not be started; the shield is unchanged.
-    pub(super) fn reshield(&mut self, wanted: Option<Shield>, home: CpuSet, then: Then) -> Result<(), ReshieldError> {
+    pub(super) fn reshield(
+        &mut self,
+        wanted: Option<Shield>,
+        home: CpuSet,
+        then: Purpose,
+    ) -> Result<(), ReshieldError> {
         let mut masks: Vec<(ThreadId, CpuSet)> = Vec::new();
         let mut others = Vec::new();
         for (unit, one) in self.processes.iter() {
@@ -118,7 +123,7 @@ impl Engine {
         }
         self.watcher.stop(&mut self.processes);
         let mut standing = self.shield.clone();
-        let work = Aside::begin("tahti-shield", move || {
+        let work = BackgroundTask::begin("tahti-shield", move || {
             // Values that another program changed meanwhile stay in the journal, which the new shield continues.
             (standing.lower(), wanted.map(|wanted| Shielding::raise(&wanted, true)))
         });
@@ -181,25 +186,25 @@ impl Engine {
         outcome
     }
 
-    fn go_on(&mut self, then: Then, outcome: Result<(), ReshieldError>) {
+    fn go_on(&mut self, then: Purpose, outcome: Result<(), ReshieldError>) {
         match (then, outcome) {
-            (Then::Compare { shielded }, outcome) => self.changed_sides(shielded, outcome),
-            (Then::Reload(client, new), Ok(())) => {
+            (Purpose::Compare { shielded }, outcome) => self.changed_sides(shielded, outcome),
+            (Purpose::Reload(client, new), Ok(())) => {
                 let words = self.shield.words(&new);
                 let now = mono_now();
                 self.tell.event(now, "shield", &words);
                 let lines = self.adopt_plant(now, *new);
                 self.reply(client, Reply::Changes(lines));
             }
-            (Then::Reload(client, _), Err(why)) => {
+            (Purpose::Reload(client, _), Err(why)) => {
                 let old = self.site.plant.shield.clone();
                 let home = old.as_ref().map_or(CpuSet::EMPTY, |shield| shield.cpus);
                 let why = why.to_string();
-                if let Err(again) = self.reshield(old, home, Then::Back(client, why.clone())) {
-                    self.go_on(Then::Back(client, why), Err(again));
+                if let Err(again) = self.reshield(old, home, Purpose::Back(client, why.clone())) {
+                    self.go_on(Purpose::Back(client, why), Err(again));
                 }
             }
-            (Then::Back(client, why), outcome) => {
+            (Purpose::Back(client, why), outcome) => {
                 let shield = match outcome {
                     Ok(()) => "the shield is unchanged".to_owned(),
                     Err(again) => format!("and the old shield cannot be restored: {again}"),
@@ -217,7 +222,7 @@ impl Engine {
             None => Err(ReshieldError::None),
             Some(wanted) => {
                 let cpus = wanted.cpus;
-                self.reshield(shielded.then_some(wanted), cpus, Then::Compare { shielded })
+                self.reshield(shielded.then_some(wanted), cpus, Purpose::Compare { shielded })
             }
         };
         if begun.is_err() {

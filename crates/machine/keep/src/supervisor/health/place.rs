@@ -1,6 +1,6 @@
 //! The run folder and its files: still those of this supervisor, with room for more.
 
-use crate::supervisor::aside::Aside;
+use crate::supervisor::background::BackgroundTask;
 use crate::supervisor::rundir::RunDir;
 use host::health::Observation;
 use std::os::unix::fs::MetadataExt as _;
@@ -62,7 +62,7 @@ impl Place {
 
 /// The check for room, on a background thread if the disk of the records may hang.
 #[derive(Debug, Default)]
-pub(super) struct Room(Option<Aside<Option<String>>>);
+pub(super) struct Room(Option<BackgroundTask<Option<String>>>);
 
 impl Room {
     /// The report of [`full`]; `None` if the disk has not answered. A new check begins when the last one has ended.
@@ -75,10 +75,10 @@ impl Room {
     }
 
     fn ask(&mut self, work: impl FnOnce() -> Option<String> + Send + 'static) -> Option<Option<String>> {
-        let outcome = self.0.as_ref().and_then(Aside::take);
+        let outcome = self.0.as_ref().and_then(BackgroundTask::take);
         if outcome.is_some() || self.0.is_none() {
             // Without a thread there is no answer, and the row is not observed.
-            self.0 = Aside::begin("tahti-room", work).ok();
+            self.0 = BackgroundTask::begin("tahti-room", work).ok();
         }
         outcome?.ok()
     }

@@ -30,13 +30,13 @@ enum State {
 
 /// Filters a console's bytes in pieces of any size. Memory is bounded.
 #[derive(Clone, Debug, Default)]
-pub struct Tamed {
+pub struct ConsoleFilter {
     state: State,
     /// The sequence so far.
     sequence: Vec<u8>,
 }
 
-impl Tamed {
+impl ConsoleFilter {
     /// The bytes that may reach a terminal.
     #[must_use]
     pub fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn passed(bytes: &[u8]) -> Vec<u8> {
-        Tamed::default().pass(bytes)
+        ConsoleFilter::default().pass(bytes)
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         #[test]
         fn a_stream_in_pieces_is_filtered_as_a_whole(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0x1b), Just(b'['), Just(b'm')], 0..200), at in 0usize..200) {
             let at = at.min(bytes.len());
-            let mut pieces = Tamed::default();
+            let mut pieces = ConsoleFilter::default();
             let mut both = pieces.pass(&bytes[..at]);
             both.extend(pieces.pass(&bytes[at..]));
             prop_assert_eq!(&both, &passed(&bytes));
@@ -183,15 +183,15 @@ mod tests {
 
     #[test]
     fn a_sequence_without_end_takes_no_memory() {
-        let mut tamed = Tamed::default();
+        let mut filter = ConsoleFilter::default();
         for _ in 0..1000 {
             assert!(
-                tamed
+                filter
                     .pass(b"\x1b[1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1;1")
                     .len()
                     < 100
             );
         }
-        assert_eq!(tamed.pass(b"\x18x"), vec![b'x']);
+        assert_eq!(filter.pass(b"\x18x"), vec![b'x']);
     }
 }

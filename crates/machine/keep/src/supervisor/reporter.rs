@@ -18,7 +18,7 @@ const COLUMNS_MIN: usize = 40;
 
 /// Writes messages to the terminal, the log and the system journal.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct Reporter {
     out: Sink,
     log: Log,
     /// System journal that also receives each line, if configured.
@@ -35,7 +35,7 @@ pub(crate) struct Teller {
 
 /// Options of the messages.
 #[derive(Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct ReporterOptions {
     /// Print nothing on the terminal.
     pub(crate) quiet: bool,
     /// Use colours if the output is a terminal.
@@ -81,8 +81,8 @@ impl Write for LogFile {
     }
 }
 
-impl Teller {
-    pub(crate) fn new(path: PathBuf, since: MonoNs, wishes: &Wishes) -> Self {
+impl Reporter {
+    pub(crate) fn new(path: PathBuf, since: MonoNs, wishes: &ReporterOptions) -> Self {
         let tty = std::io::stdout().is_terminal();
         let log = LogFile::new(path);
         let log = if wishes.aside { Log::Aside(Sink::new("tahti-log", log)) } else { Log::Here(log, 0) };

@@ -37,7 +37,7 @@ impl AsFd for Bell {
 
 /// A task on a separate thread. Dropping it does not stop the thread.
 #[derive(Debug)]
-pub(crate) struct Aside<T> {
+pub(crate) struct BackgroundTask<T> {
     outcome: Receiver<T>,
     bell: Bell,
 }
@@ -56,7 +56,7 @@ impl Drop for Rings {
 #[error("its background thread ended without a result")]
 pub(crate) struct NoResult;
 
-impl<T: Send + 'static> Aside<T> {
+impl<T: Send + 'static> BackgroundTask<T> {
     /// Starts the task.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ pub(crate) fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> 
     started.map(drop).map_err(|error| sys::Error::of("start a thread", &error))
 }
 
-impl<T> AsFd for Aside<T> {
+impl<T> AsFd for BackgroundTask<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn the_loop_is_woken_by_a_result_and_by_work_that_ends_without_one() {
         let (go, waits) = sync_channel::<()>(1);
-        let aside = Aside::begin("test", move || waits.recv().map(|()| 7)).unwrap();
-        assert!(aside.take().is_none() && !sys::poll::is_readable(aside.as_fd(), DurNs::ZERO));
+        let task = BackgroundTask::begin("test", move || waits.recv().map(|()| 7)).unwrap();
+        assert!(task.take().is_none() && !sys::poll::is_readable(task.as_fd(), DurNs::ZERO));
         go.send(()).unwrap();
-        assert!(sys::poll::is_readable(aside.as_fd(), DurNs::from_secs(60)));
+        assert!(sys::poll::is_readable(task.as_fd(), DurNs::from_secs(60)));
         // The bell may ring before the result is sent.
-        let outcome = std::iter::repeat_with(|| aside.take()).flatten().next().unwrap();
+        let outcome = std::iter::repeat_with(|| task.take()).flatten().next().unwrap();
         assert_eq!(outcome.unwrap().unwrap(), 7);
-        let lost = Aside::<()>::begin("test", || std::panic::resume_unwind(Box::new(()))).unwrap();
+        let lost = BackgroundTask::<()>::begin("test", || std::panic::resume_unwind(Box::new(()))).unwrap();
         assert!(sys::poll::is_readable(lost.as_fd(), DurNs::from_secs(60)));
         let outcome = std::iter::repeat_with(|| lost.take()).flatten().next().unwrap();
         assert_eq!(outcome, Err(NoResult));
