@@ -113,7 +113,7 @@ pub(crate) const MAP: Table = Table {
             "lane",
             r#""real-time""#,
             "`real-time` or `worker`",
-            "what the device's driver allows",
+            "as the device's driver allows",
             "Required lane, for the check. A device that may block never runs on the real-time lane.",
         ),
         key("about", r#""bend magnets""#, "text", "none", "Text that `describe` adds."),

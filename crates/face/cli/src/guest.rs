@@ -234,7 +234,7 @@ impl VcpuCpus {
         let home = match self {
             Self::Shield => {
                 let home = shield::any_home()?.ok_or(
-                    "--vcpu-cpus shield: no shield stands that takes single threads; raise one, or where it is a partition of cgroup version 2, \
+                    "--vcpu-cpus shield: there is no shield that accepts single threads; apply one, or if it is a partition of cgroup version 2, \
                      put the whole guest into it (`cpus = \"shield\"`)",
                 )?;
                 guest.vcpu_cpus = Some(home.cpus);

@@ -259,7 +259,7 @@ fn the_window_of_an_overrun_is_kept_and_the_log_of_the_frame_names_it() {
          [[process]]\nname = \"late\"\nafter = [\"recorder\"]\n\
          command = [\"tahti\", \"demo\", \"activity\", \"fast\", \"late\", \"--work\", \"50us\", \"--bad\", \"30ms\", \"--every\", \"100\"]\n";
     let _up = place.up(plant);
-    let said = "what used the time: tahti explain --file ";
+    let said = "for the cause: tahti explain --file ";
     let window = wait("the frame prints the path of the window", || {
         let log = std::fs::read_to_string(place.0.0.join("rf/log/fast.log")).ok()?;
         Some(log.split_once(said)?.1.lines().next()?.trim().to_owned())

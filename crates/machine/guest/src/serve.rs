@@ -41,7 +41,7 @@ const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 /// Signal that ends a QEMU whose KVM lacks something that it needs.
 const SIGABRT: i32 = rustix::process::Signal::ABORT.as_raw();
 /// Explanation of a SIGKILL that tahti did not send.
-const KILLED: &str = "somebody killed it, or the kernel did for memory: raise `memory_max`, its own or its partition's (it bounds the guest and QEMU together; \
+const KILLED: &str = "a user killed it, or the kernel because of its memory limit: raise `memory_max`, its own or its partition's (it bounds the guest and QEMU together; \
      with `mlock` an emulated guest's code, 1 GiB, is locked, too)";
 
 /// Explanation of QEMU's exit status.

@@ -316,7 +316,7 @@ impl Collector<'_> {
         let found = match self.logger.missing() {
             Ok(missing) => missing.first().map(|first| {
                 let files = if missing.len() == 1 { "1 file".to_owned() } else { format!("{} files", missing.len()) };
-                format!("{files} of the archive removed by another program, first {first}; put back from a copy")
+                format!("{files} of the archive removed by another program, first {first}; restore them from a copy")
             }),
             Err(error) => Some(format!("the files of the archive cannot be checked: {error}")),
         };

@@ -18,10 +18,10 @@ const NUMBERS: &[&str] = &["ReplyTimeout", "ReadTimeout", "WriteTimeout", "PollP
 const TEXTS: &[&str] = &["Terminator", "InTerminator", "OutTerminator", "Separator", "ExtraInput"];
 
 /// The reason why `event` is refused.
-const NO_EVENTS: &str = "command event: TCP and serial lines have no events beside their bytes (GPIB's SRQ is one); \
-    expected \"in\" for a line that comes unasked";
+const NO_EVENTS: &str = "command event: TCP and serial lines have no events except their bytes (GPIB's SRQ is one); \
+    expected \"in\" for a line that arrives without a request";
 /// The reason why `exec` is refused.
-const NO_EXEC: &str = "command exec: what a device or a client wrote would run as a command of the IOC's user; \
+const NO_EXEC: &str = "command exec: text from a device or a client would run as a command of the IOC's user; \
     expected the command in the start-up script";
 
 /// Finds a setting by its name in a file. Case does not matter.

@@ -136,7 +136,7 @@ impl Flight {
             let request = Request::Freeze { label: label.clone(), reason: format!("frame {frame}: {fault}") };
             // Fails in plants without a recorder, which is most of them.
             if request.send(folder).is_ok() {
-                println!("what used the time: tahti explain --file {}", folder.join(label + ".trace").display());
+                println!("for the cause: tahti explain --file {}", folder.join(label + ".trace").display());
             }
             // The recorder's status then names the culprits of this call. It uses the kernel's events instead of
             // counters.

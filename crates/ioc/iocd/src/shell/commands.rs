@@ -219,7 +219,7 @@ const COMMANDS: &[Command] = &[
     command!("iocshRun", "command [macros]", "runs a command with macros", |shell, args| {
         with_macros(shell, arg(args, 1), |shell| shell.run_line(arg(args, 0)))
     }),
-    command!("on", "error continue|break|halt|wait [seconds]", "what a script does after a failure", |shell, args| {
+    command!("on", "error continue|break|halt|wait [seconds]", "reaction of a script to a failure", |shell, args| {
         shell.on_error = match (arg(args, 0), arg(args, 1)) {
             ("error", "continue") => OnError::Continue,
             ("error", "break") => OnError::Break,

@@ -191,7 +191,7 @@ pub const PROCESS: Table = Table {
             "capabilities",
             r#"["CAP_NET_RAW"]"#,
             "list of capability names",
-            "what the user has",
+            "those of the user",
             "Capabilities to keep; all others are dropped after the scheduling class is set.",
         ),
         key(

@@ -107,7 +107,7 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     );
     progress.at(1, 3, "a 1 kHz scan with and without load");
     let measured = scan.punctuality(title, args.for_).and_then(|late| {
-        progress.at(2, 3, "what interrupts the scan's CPU");
+        progress.at(2, 3, "interrupts of the scan's CPU");
         Ok([late, scan.interruptions()?])
     });
     drop(scan);

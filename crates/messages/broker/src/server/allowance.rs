@@ -155,8 +155,8 @@ impl Control<'_> {
             None => "no messages were sent to it: a client wakes it without sending".to_owned(),
         };
         (self.say)(Event::Trouble(format!(
-            "band {} burnt its allowance of {PERCENT} % of its CPU, and what came beyond that waited, {} times so far: {who}; send \
-             less, or let it have a CPU of its own and all of it (--no-allowance)",
+            "band {} used up its allowance of {PERCENT} % of its CPU; further requests waited, {} times so far: {who}; send \
+             less, or give it a separate CPU without a limit (--no-allowance)",
             lane.band, naps
         )));
     }

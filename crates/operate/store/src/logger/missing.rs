@@ -19,8 +19,7 @@ impl<F: Files> Logger<F> {
         let fault = match self.files.is_in_place(F::locked(lock), LOCK) {
             Ok(true) => None,
             Ok(false) => {
-                let why =
-                    "another program moved, removed or replaced the archive's folder; put back the one with all files";
+                let why = "another program moved, removed or replaced the archive's folder; restore the folder with all files";
                 Some(io::Error::other(why))
             }
             Err(error) => Some(error),

@@ -74,8 +74,8 @@ impl Check for CpusetOwner {
             id: "cpuset-owner",
             title: "owner of the cpusets",
             what: "Whether systemd manages the cgroups (/run/systemd/system), and which cgroups are already partitions or have exclusive CPUs.",
-            why: "systemd overwrites changes in the cgroups that it owns. A shield under systemd therefore uses a separate cgroup and tells systemd \
-                  which CPUs to avoid. Partitions of other programs (container engines, virtual machines) can make the shield's partition invalid at \
+            why: "systemd overwrites changes in the cgroups that it owns. A shield under systemd therefore uses a separate cgroup and informs systemd \
+                  of the CPUs to avoid. Partitions of other programs (container engines, virtual machines) can make the shield's partition invalid at \
                   any time.",
             source: "systemd: Control Group APIs and Delegation; Documentation/admin-guide/cgroup-v2.rst",
             reads: &[PARTITIONS[0], PARTITIONS[1], V1_SETS],
