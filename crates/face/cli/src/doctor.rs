@@ -46,7 +46,7 @@ enum UseArg {
     /// Control loop with a period of 100 us
     #[value(name = "loop-10khz")]
     Loop10kHz,
-    /// Thread that never sleeps, on a CPU of its own
+    /// Thread that never sleeps, on a separate CPU
     Polling,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Let others see these objects only: sr_*; may be repeated
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     serve: Vec<Pattern>,
-    /// Largest body, either way; each host has this twice for each band that it uses, out of the server's 512 MiB for a user
+    /// Maximum body size in each direction. A host uses twice this per band, within the 512 MiB per user of the server
     #[arg(long, value_name = "SIZE", default_value_t = base::Size(fabric::BODIES), value_parser = crate::msg::bodies)]
     bodies: base::Size,
     /// Zenoh's own configuration: certificates, access control
