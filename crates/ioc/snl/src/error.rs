@@ -16,9 +16,9 @@ pub struct SnlError {
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// What was found and what was expected.
+    /// The found and the expected text.
     pub what: String,
-    /// What to do.
+    /// The remedy; empty if there is none.
     pub remedy: &'static str,
     pub(crate) number: u16,
 }
@@ -28,7 +28,7 @@ impl SnlError {
         Self { file: String::new(), line: pos.line, what: what.into(), remedy: "", number: pos.file }
     }
 
-    /// What was found and expected, and what to do.
+    /// The message with its remedy, without the place.
     #[must_use]
     pub fn explained(&self) -> String {
         let separator = if self.remedy.is_empty() { "" } else { "\n  try: " };

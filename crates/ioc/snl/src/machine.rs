@@ -26,7 +26,7 @@ pub struct Now {
     pub wall: Stamp,
 }
 
-/// What happened to a channel. Channels have numbers from 0.
+/// An event of a channel. Channels have numbers from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The process variable is connected and has this many elements.
@@ -45,7 +45,7 @@ pub enum Event {
     Written(u32, bool),
 }
 
-/// What to do for the program.
+/// A request of the program to its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Connect a channel to a process variable.
@@ -79,7 +79,7 @@ pub enum Stage {
     Ended,
 }
 
-/// What a state set waits for within its code.
+/// Reason why the code of a state set waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Read(u32, MonoNs),
@@ -239,7 +239,7 @@ impl Machine {
         self.stopping = true;
     }
 
-    /// Takes what is to be done.
+    /// Takes the pending actions.
     pub fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
     }

@@ -153,7 +153,7 @@ impl Machine {
                 queue.iter_mut().filter(|waits| **waits == Some(set)).for_each(|waits| *waits = None);
             }
             Wait::Pending(read, number, _) => {
-                // The pending request is given up, so that the repeated call replaces it.
+                // The pending request is dropped. The repeated call replaces it.
                 if read { &mut set_state.reads } else { &mut set_state.writes }.remove(&number);
             }
         }

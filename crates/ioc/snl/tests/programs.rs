@@ -160,7 +160,7 @@ impl Bench {
     }
 }
 
-/// What a program prints whose only state runs `body` once.
+/// Output of a program whose only state runs `body` once.
 fn printed(body: &str) -> String {
     let before = "program p int g[3] = {1, 2, 3}; string s = \"abc\"; double d; char buf[20]; int n; char *p; evflag e;\n\
         struct pair { short a; double b; }; struct pair q;\n\

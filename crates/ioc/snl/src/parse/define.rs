@@ -88,7 +88,7 @@ impl Parser {
             defs.push(Def::Queue(target, flag, size));
             return self.need(";");
         }
-        // Names in C code, and constants that older programs declare. A name that is not known here is refused where it is used.
+        // Names in C code, and constants that older programs declare. An unknown name is refused where it is used.
         if self.accept("foreign") {
             while !self.accept(";") {
                 self.name("the name of a variable")?;
@@ -238,7 +238,7 @@ impl Parser {
         Ok(ty)
     }
 
-    /// What follows the base type: pointers, the name, subscripts, parameters.
+    /// The part of a declaration after the base type: pointers, the name, subscripts, parameters.
     pub(super) fn declarator(&mut self, base: Ty, named: bool) -> Result<Declared> {
         let pos = self.pos();
         let (name, mut parts) = self.declarator_parts(named)?;

@@ -238,7 +238,7 @@ fn only_includes(code: &str) -> bool {
     })
 }
 
-/// What to do with C code.
+/// Remedy for embedded C code.
 pub(crate) const C_CODE: &str =
     "write it in SNL, or as a record (sub, aSub with dlload, calc) that the program writes and reads";
 
