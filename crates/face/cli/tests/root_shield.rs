@@ -260,7 +260,7 @@ fn a_shield_is_applied_verified_and_released_without_a_trace() {
     }
     assert!(bench.done(&["apply"]).contains("are shielded already"));
     let reached = String::from_utf8(bench.tahti(&["status", "--window", "200ms"]).stdout).unwrap();
-    assert!(reached.contains(&format!("What reached CPU {}:", bench.cpu)), "{reached}");
+    assert!(reached.contains(&format!("Activity on CPU {}:", bench.cpu)), "{reached}");
     let other = bench.tahti(&["apply", "--cpus", "0"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&other.stderr).contains("is active already"), "{other:?}");

@@ -193,7 +193,7 @@ pub(super) fn status(status: &Status) {
     }
     for cpu in status.cpus.iter().filter(|cpu| cpu.shielded || !cpu.beside.is_empty()) {
         match cpu.shielded {
-            true => println!("\nWhat reached CPU {}:", cpu.cpu),
+            true => println!("\nActivity on CPU {}:", cpu.cpu),
             false => println!("\nWhat ran on CPU {}, on the core of CPU {}:", cpu.cpu, cpu.beside),
         }
         if cpu.names.is_empty() {
