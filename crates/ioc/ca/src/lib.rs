@@ -10,7 +10,7 @@
 //! use base::MonoNs;
 //! use ca::client::{Client, ClientConfig};
 //!
-//! // What a client does is asked for, and the bytes that it wants to send are taken: it knows no socket.
+//! // The client has no socket: the caller requests channels, and takes the bytes to send.
 //! let mut client = Client::new(ClientConfig::default());
 //! let channel = client.channel(MonoNs(0), "SR:CURRENT", 0);
 //! let searched = client.poll_datagram(MonoNs(1_000_000)).unwrap();
