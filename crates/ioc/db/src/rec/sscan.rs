@@ -189,6 +189,8 @@ record! {
         // Detectors of the present scan, one bit each.
         acquired: u128,
         delay: Delay,
+        // The delay after a pause (RDLY) is not over.
+        resuming: bool,
         started: MonoNs,
         // Times of the last posts of scalars and of arrays.
         scalars_posted: Option<MonoNs>,
@@ -265,9 +267,10 @@ mod mode {
     pub(super) const FLY: u16 = 2;
 }
 
-/// Callbacks: a settling delay or the delay after a pause is over.
+/// Callbacks: a settling delay is over; the scan goes on; the delay after a pause is over.
 const SETTLED: u8 = 0;
 const GO: u8 = 1;
+const RESUME: u8 = 2;
 
 /// Digits after the point of fields that are not of a positioner or detector.
 const DIGITS: i16 = 3;
@@ -324,6 +327,7 @@ impl RecordType for SScan {
         if number == SETTLED && r.delay == Delay::Running {
             r.delay = Delay::Over;
         }
+        r.resuming &= number != RESUME;
         db.run(rec);
     }
 

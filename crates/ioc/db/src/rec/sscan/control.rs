@@ -164,12 +164,13 @@ fn paused(db: &mut Db, rec: RecId, body: Body<SScan>) {
         return;
     }
     let delay = r.rdly;
-    db.cancel_delay(rec, Callback::Own(GO));
+    r.resuming = now == 0;
+    db.cancel_delay(rec, Callback::Own(RESUME));
     if now != 0 {
         return message(db, rec, body, "Scan pause asserted");
     }
     message(db, rec, body, "Scan pause rescinded");
-    db.call_back_after(rec, Callback::Own(GO), delay.into());
+    db.call_back_after(rec, Callback::Own(RESUME), delay.into());
 }
 
 /// Called after a write to WAIT: 1 makes the scan wait for one more client, 0 for one less.

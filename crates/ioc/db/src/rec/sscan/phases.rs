@@ -84,7 +84,7 @@ pub(super) fn all_connected(r: &SScan) -> bool {
 fn may_start(db: &mut Db, rec: RecId, body: Body<SScan>) -> bool {
     let r = &db.records[body];
     let reason = match () {
-        () if r.paus != 0 => "Scan is paused ...",
+        () if r.paus != 0 || r.resuming => "Scan is paused ...",
         () if r.wtng != 0 => "waiting for client ...",
         () if !all_connected(r) => "Waiting for PV's to connect",
         () => {
@@ -223,6 +223,9 @@ fn step(db: &mut Db, rec: RecId, body: Body<SScan>) -> bool {
     }
     if r.paus != 0 && !r.ending {
         message(db, rec, body, "Scan paused by operator");
+        return false;
+    }
+    if r.resuming && !r.ending {
         return false;
     }
     if r.ending && r.dstate < dstate::PACKED {

@@ -235,6 +235,32 @@ fn a_pause_holds_the_scan_and_clients_can_hold_it() {
 }
 
 #[test]
+fn a_positioner_that_moves_does_not_shorten_the_delay_after_a_pause() {
+    let mut db = scan("field(RDLY, \"1\")");
+    put(&mut db, "s.EXSC", 1);
+    put(&mut db, "s.PAUS", "PAUSE");
+    wait(&mut db, 1.0);
+    put(&mut db, "s.PAUS", "GO");
+    wait(&mut db, 0.5);
+    put(&mut db, "p", 7.0);
+    wait(&mut db, 0.1);
+    assert_eq!((all(&mut db, ["P1CV", "CPT"]), message(&mut db)), ([7.0, 0.0], "Scan pause rescinded".into()));
+    wait(&mut db, 0.35);
+    assert_eq!(all(&mut db, ["CPT"]), [0.0]);
+    wait(&mut db, 0.1);
+    assert_eq!(all(&mut db, ["CPT"]), [1.0]);
+    // A scan that is requested within the delay starts after it, too.
+    wait(&mut db, 1.0);
+    put(&mut db, "s.PAUS", "PAUSE");
+    put(&mut db, "s.EXSC", 1);
+    put(&mut db, "s.PAUS", "GO");
+    put(&mut db, "p", 8.0);
+    assert_eq!((all(&mut db, ["P1CV", "BUSY"]), message(&mut db)), ([8.0, 0.0], "Scan is paused ...".into()));
+    wait(&mut db, 1.01);
+    assert_eq!(all(&mut db, ["BUSY"]), [1.0]);
+}
+
+#[test]
 fn the_client_that_stores_data_holds_the_arrays_of_the_previous_scan() {
     let mut db = scan("field(AAWAIT, \"YES\")");
     put(&mut db, "s.EXSC", 1);
