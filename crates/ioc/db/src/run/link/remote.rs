@@ -79,6 +79,8 @@ pub struct RemoteUpdate {
 }
 
 struct Remote {
+    /// Number of the link that has this entry.
+    id: u32,
     holder: RecId,
     flags: u8,
     name: Box<str>,
@@ -100,9 +102,14 @@ struct Remote {
 }
 
 /// All remote links.
+///
+/// The low bits of a link's number are its entry, the high ones count how often the entry was reused. So what the shell still
+/// reports about a removed link does not reach the link that has its entry now.
 #[derive(Default)]
 pub(crate) struct Remotes {
     links: Vec<Remote>,
+    /// Entries of removed links, the oldest first.
+    free: VecDeque<u32>,
     requests: VecDeque<RemoteRequest>,
     /// Deferred operations of links to this database.
     pub(crate) chores: VecDeque<Chore>,
@@ -112,6 +119,12 @@ pub(crate) struct Remotes {
 
 /// Maximum number of requests waiting for the shell.
 const REQUEST_LIMIT: usize = 100_000;
+/// Maximum number of entries; the part of a link's number that is not its entry counts in steps of this.
+const ENTRIES: u32 = 1 << 24;
+/// Number of entries of removed links that are kept before the oldest is reused.
+const FREE_MAX: usize = 64;
+/// Number of a link for which there is no entry. It never connects.
+const NONE: u32 = u32::MAX;
 
 /// Whether a forward link's target is a PROC field, by the rule of C.
 pub(crate) fn names_proc(name: &str) -> bool {
@@ -119,16 +132,26 @@ pub(crate) fn names_proc(name: &str) -> bool {
 }
 
 impl Remotes {
+    #[inline]
+    fn at(&self, id: u32) -> Option<&Remote> {
+        self.links.get((id % ENTRIES) as usize).filter(|link| link.id == id && link.alive)
+    }
+
+    #[inline]
+    fn at_mut(&mut self, id: u32) -> Option<&mut Remote> {
+        self.links.get_mut((id % ENTRIES) as usize).filter(|link| link.id == id && link.alive)
+    }
+
     pub(crate) fn stamp(&self, id: u32) -> Option<Stamp> {
-        self.links.get(id as usize).filter(|link| link.connected).map(|link| link.stamp)
+        self.at(id).filter(|link| link.connected).map(|link| link.stamp)
     }
 
     pub(crate) fn value(&self, id: u32) -> Option<&Value> {
-        self.links.get(id as usize).filter(|link| link.connected)?.value.as_ref()
+        self.at(id).filter(|link| link.connected)?.value.as_ref()
     }
 
     pub(crate) fn meta(&self, id: u32) -> Option<&Meta> {
-        self.links.get(id as usize).filter(|link| link.connected)?.meta.as_deref()
+        self.at(id).filter(|link| link.connected)?.meta.as_deref()
     }
 
     /// Preallocates the queues for the writes of a pass.
@@ -140,6 +163,9 @@ impl Remotes {
     /// Adds a link and returns its number. `source` is its target, if that is in this database.
     pub(crate) fn add(&mut self, holder: RecId, flags: u8, name: &str, monitor: bool, source: Option<Channel>) -> u32 {
         let id = self.push(holder, flags, name, None, source);
+        if id == NONE {
+            return id;
+        }
         if self.source(id).is_some() {
             self.chores.push_back(Chore::Connect { id: RemoteId(id), monitor });
         } else {
@@ -153,6 +179,9 @@ impl Remotes {
     pub(crate) fn add_pva(&mut self, holder: RecId, flags: u8, link: PvaLink, monitor: bool) -> u32 {
         let link = Arc::new(link);
         let id = self.push(holder, flags, &link.pv, Some(Arc::clone(&link)), None);
+        if id == NONE {
+            return id;
+        }
         let name = link.pv.clone();
         self.requests.push_back(RemoteRequest::Connect { id: RemoteId(id), name, monitor, pva: Some(link) });
         id
@@ -166,8 +195,14 @@ impl Remotes {
         pva: Option<Arc<PvaLink>>,
         source: Option<Channel>,
     ) -> u32 {
-        let id = self.links.len() as u32;
-        self.links.push(Remote {
+        let reused = if self.free.len() > FREE_MAX { self.free.pop_front() } else { None };
+        let id = match reused {
+            Some(entry) => self.links[entry as usize].id.wrapping_add(ENTRIES),
+            None if self.links.len() as u32 >= ENTRIES - 1 => return NONE,
+            None => self.links.len() as u32,
+        };
+        let link = Remote {
+            id,
             holder,
             flags,
             name: name.into(),
@@ -182,27 +217,32 @@ impl Remotes {
             connected: false,
             alive: true,
             waiting: false,
-        });
+        };
+        match reused {
+            Some(entry) => self.links[entry as usize] = link,
+            None => self.links.push(link),
+        }
         id
     }
 
     /// User tag of a link over PVAccess.
     pub(crate) fn tag(&self, id: u32) -> Option<u64> {
-        self.links.get(id as usize).filter(|link| link.connected && link.pva.is_some()).map(|link| link.tag)
+        self.at(id).filter(|link| link.connected && link.pva.is_some()).map(|link| link.tag)
     }
 
     /// Options of a link over PVAccess.
     pub(crate) fn pva(&self, id: u32) -> Option<&Arc<PvaLink>> {
-        self.links.get(id as usize)?.pva.as_ref()
+        self.at(id)?.pva.as_ref()
     }
 
     /// Removes a link. Returns its target, if that is in this database.
     pub(crate) fn remove(&mut self, id: u32) -> Option<Box<Channel>> {
-        let link = self.links.get_mut(id as usize).filter(|link| link.alive)?;
+        let link = self.at_mut(id)?;
         link.alive = false;
         link.connected = false;
-        link.value = None;
+        (link.name, link.pva, link.value, link.meta) = (Box::default(), None, None, None);
         let source = link.source.take();
+        self.free.push_back(id % ENTRIES);
         if source.is_none() {
             self.requests.push_back(RemoteRequest::Disconnect { id: RemoteId(id) });
         }
@@ -211,17 +251,17 @@ impl Remotes {
 
     /// Target of a link, if it is in this database.
     pub(crate) fn source(&self, id: u32) -> Option<&Channel> {
-        self.links.get(id as usize)?.source.as_deref()
+        self.at(id)?.source.as_deref()
     }
 
     /// Whether a link is connected.
     pub(crate) fn is_connected(&self, id: u32) -> bool {
-        self.links.get(id as usize).is_some_and(|link| link.connected)
+        self.at(id).is_some_and(|link| link.connected)
     }
 
     /// Takes the newest value out, so that its memory can be refilled.
     pub(crate) fn take_value(&mut self, id: u32) -> Option<Value> {
-        self.links.get_mut(id as usize)?.value.take()
+        self.at_mut(id)?.value.take()
     }
 }
 
@@ -239,7 +279,7 @@ impl Db {
 
     /// State of a remote link for reports: name, whether it is connected, number of disconnects.
     pub(crate) fn remote_state(&self, id: u32) -> Option<(&str, bool, u32)> {
-        let link = self.links.remotes.links.get(id as usize).filter(|link| link.alive)?;
+        let link = self.links.remotes.at(id)?;
         Some((&link.name, link.connected, link.disconnects))
     }
 
@@ -252,13 +292,12 @@ impl Db {
     /// Called when a remote process variable connects, or its value or alarm changes. CP and CPP links process their holder
     /// soon. Returns the previous value, so that it is not freed on a real-time thread.
     pub fn remote_update(&mut self, id: RemoteId, value: Value, alarm: Alarm, stamp: Stamp) -> Option<Value> {
-        let link = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive)?;
+        let link = self.links.remotes.at_mut(id.0)?;
         let before = link.value.replace(value);
         link.alarm = alarm;
         link.stamp = stamp;
         if self.remote_is_due(id) {
-            let holder = self.links.remotes.links[id.0 as usize].holder;
-            self.scan_once(holder);
+            self.scan_holder(id);
         }
         before
     }
@@ -269,7 +308,7 @@ impl Db {
     pub fn remote_updates(&mut self, updates: &mut [RemoteUpdate], atomic: bool, now: Now) {
         self.time.now = now;
         for update in &mut *updates {
-            let Some(link) = self.links.remotes.links.get_mut(update.id.0 as usize).filter(|link| link.alive) else {
+            let Some(link) = self.links.remotes.at_mut(update.id.0) else {
                 continue;
             };
             std::mem::swap(&mut link.value, &mut update.value);
@@ -279,7 +318,7 @@ impl Db {
             if !self.remote_is_due(update.id) {
                 continue;
             }
-            let holder = self.links.remotes.links[update.id.0 as usize].holder;
+            let Some(holder) = self.links.remotes.at(update.id.0).map(|link| link.holder) else { continue };
             if atomic {
                 self.run(holder);
             } else {
@@ -289,9 +328,15 @@ impl Db {
         self.restart_notifies(now);
     }
 
+    fn scan_holder(&mut self, id: RemoteId) {
+        if let Some(holder) = self.links.remotes.at(id.0).map(|link| link.holder) {
+            self.scan_once(holder);
+        }
+    }
+
     /// Called after a link's new value: connects it, and returns whether it processes its holder.
     fn remote_is_due(&mut self, id: RemoteId) -> bool {
-        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else {
+        let Some(link) = self.links.remotes.at_mut(id.0) else {
             return false;
         };
         let fresh = !std::mem::replace(&mut link.connected, true);
@@ -314,14 +359,14 @@ impl Db {
     /// Swaps in new units, limits and labels of a remote process variable. The old ones are returned in `meta`, so that they
     /// are not freed on a real-time thread. A text has none, as for links in C.
     pub fn remote_meta(&mut self, id: RemoteId, meta: &mut Option<Box<Meta>>) {
-        if let Some(link) = self.links.remotes.links.get_mut(id.0 as usize) {
+        if let Some(link) = self.links.remotes.at_mut(id.0) {
             std::mem::swap(&mut link.meta, meta);
         }
     }
 
     /// Called when a remote process variable can be written (output links get no values).
     pub fn remote_connect(&mut self, id: RemoteId) {
-        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        let Some(link) = self.links.remotes.at_mut(id.0) else { return };
         link.connected = true;
         let holder = link.holder;
         crate::rec::connection_changed(self, holder);
@@ -330,7 +375,7 @@ impl Db {
     /// Called when a remote process variable disconnects. Reads through the link then raise LINK alarms. CP links process
     /// their holder, CPP links only a passive one.
     pub fn remote_disconnect(&mut self, id: RemoteId) {
-        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.alive) else { return };
+        let Some(link) = self.links.remotes.at_mut(id.0) else { return };
         link.disconnects += u32::from(link.connected);
         link.connected = false;
         link.value = None;
@@ -345,7 +390,7 @@ impl Db {
 
     /// Called when a write with completion has ended (`ok` is false if it failed). The record that waited for it continues.
     pub fn remote_written(&mut self, id: RemoteId, ok: bool) {
-        let Some(link) = self.links.remotes.links.get_mut(id.0 as usize).filter(|link| link.waiting) else { return };
+        let Some(link) = self.links.remotes.at_mut(id.0).filter(|link| link.waiting) else { return };
         link.waiting = false;
         let holder = link.holder;
         if !ok {
@@ -405,9 +450,10 @@ impl Db {
     /// Requests the present value of a process variable of another IOC or owner, whose monitor may be behind. Its arrival
     /// resumes the record like the end of a write. Returns whether it was requested.
     pub(crate) fn get_and_wait(&mut self, link: ResolvedLink) -> bool {
-        let Some(remote) = self.links.remotes.links.get_mut(link.target as usize) else { return false };
+        let is_full = self.links.remotes.requests.len() >= REQUEST_LIMIT;
+        let Some(remote) = self.links.remotes.at_mut(link.target) else { return false };
         let is_elsewhere = link.kind == LinkKind::Remote && remote.source.is_none() && remote.pva.is_none();
-        if !is_elsewhere || !remote.connected || remote.waiting || self.links.remotes.requests.len() >= REQUEST_LIMIT {
+        if !is_elsewhere || !remote.connected || remote.waiting || is_full {
             return false;
         }
         remote.waiting = true;
@@ -417,8 +463,7 @@ impl Db {
 
     /// Whether a write through a link over a channel has not completed yet.
     pub(crate) fn is_waiting(&self, link: ResolvedLink) -> bool {
-        link.kind == LinkKind::Remote
-            && self.links.remotes.links.get(link.target as usize).is_some_and(|remote| remote.waiting)
+        link.kind == LinkKind::Remote && self.links.remotes.at(link.target).is_some_and(|remote| remote.waiting)
     }
 
     /// Requests completion of the last write, which must be the link's. Returns `false` if the write was dropped and counted
@@ -432,8 +477,10 @@ impl Db {
             }
             _ => return false,
         }
-        self.links.remotes.links[link as usize].waiting = true;
-        true
+        self.links.remotes.at_mut(link).is_some_and(|link| {
+            link.waiting = true;
+            true
+        })
     }
 
     fn awaits_end(&self, rec: RecId, link: ResolvedLink, real: bool) -> bool {
@@ -443,7 +490,7 @@ impl Db {
     /// Propagates the severity of a remote link's newest value after a read. A failed read propagates nothing.
     fn remote_inherit(&mut self, rec: RecId, link: ResolvedLink) {
         if link.flags & MS_BITS != 0
-            && let Some(remote) = self.links.remotes.links.get(link.target as usize)
+            && let Some(remote) = self.links.remotes.at(link.target)
         {
             let alarm = remote.alarm;
             self.inherit(rec, link.flags, alarm.status as u16, alarm.severity as u16);
@@ -454,7 +501,7 @@ impl Db {
     /// Takes the time stamp of a link over PVAccess with the option `time`: that of its value, or of its disconnection.
     pub(crate) fn remote_time(&mut self, rec: RecId, link: ResolvedLink) {
         if link.kind == LinkKind::Remote
-            && let Some(remote) = self.links.remotes.links.get(link.target as usize)
+            && let Some(remote) = self.links.remotes.at(link.target)
             && remote.pva.as_ref().is_some_and(|pva| pva.time)
         {
             let common = &mut self.records[rec];
@@ -464,7 +511,7 @@ impl Db {
 
     /// Whether a link is over PVAccess and not connected.
     pub(crate) fn is_lost_pva(&self, link: ResolvedLink) -> bool {
-        let remote = self.links.remotes.links.get(link.target as usize);
+        let remote = self.links.remotes.at(link.target);
         link.kind == LinkKind::Remote && remote.is_some_and(|remote| remote.pva.is_some() && !remote.connected)
     }
 
@@ -511,7 +558,7 @@ impl Db {
     }
 
     pub(crate) fn remote_put(&mut self, rec: RecId, link: ResolvedLink, value: Value) -> Result<(), LinkError> {
-        let remote = self.links.remotes.links.get(link.target as usize);
+        let remote = self.links.remotes.at(link.target);
         let accepts = remote.is_some_and(|it| it.connected || it.pva.as_ref().is_some_and(|pva| pva.retry));
         if !accepts || !self.fits(link.target, &value) {
             return Err(self.put_link_alarm(rec, link));
@@ -532,7 +579,7 @@ impl Db {
             }
             return;
         }
-        let Some(remote) = self.links.remotes.links.get(id as usize).filter(|remote| remote.connected) else { return };
+        let Some(remote) = self.links.remotes.at(id).filter(|remote| remote.connected) else { return };
         if names_proc(&remote.name) {
             self.request_put(id, Value::from(1i16));
         } else if link.flags & CA == 0 {
@@ -576,5 +623,59 @@ impl Db {
         if let Some(source) = self.links.release(link) {
             self.end_watch(source.record, link.target);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRIES, FREE_MAX, RemoteId, RemoteRequest};
+    use crate::Db;
+    use crate::rec::test_kit::{number, put, started};
+    use base::{Alarm, Stamp, Value};
+    use std::collections::HashSet;
+
+    /// Links that the shell is asked to connect.
+    fn asked(db: &mut Db) -> Vec<RemoteId> {
+        let requests = std::iter::from_fn(|| db.next_remote());
+        requests
+            .filter_map(|request| match request {
+                RemoteRequest::Connect { id, .. } => Some(id),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn links_that_are_replaced_do_not_accumulate() {
+        let mut db = started(
+            "record(calc, \"c\") { field(INPA, \"x CA\") field(CALC, \"A\") } record(ao, \"x\") { field(VAL, \"5\") }",
+        );
+        let mut ids = HashSet::new();
+        for _ in 0..500 {
+            put(&mut db, "c.INPA", "elsewhere");
+            assert!(asked(&mut db).into_iter().all(|id| ids.insert(id)));
+            put(&mut db, "c.INPA", "x CA");
+        }
+        assert_eq!(ids.len(), 500);
+        assert!(db.links.remotes.links.len() <= FREE_MAX + 3, "{}", db.links.remotes.links.len());
+        put(&mut db, "c.PROC", 1);
+        assert_eq!(number(&mut db, "c"), 5.0);
+    }
+
+    #[test]
+    fn a_late_report_about_a_removed_link_does_not_reach_its_successor() {
+        let mut db = started("record(calc, \"c\") { field(INPA, \"first\") field(CALC, \"A\") }");
+        let first = asked(&mut db)[0];
+        let mut next = (0..1_000).map(|turn| {
+            put(&mut db, "c.INPA", format!("next{turn}").as_str());
+            asked(&mut db)[0]
+        });
+        let last = next.find(|id| id.0 % ENTRIES == first.0 % ENTRIES).unwrap();
+        assert_ne!(first, last);
+        db.remote_update(first, Value::from(3.0), Alarm::NONE, Stamp::EPOCH);
+        assert_eq!(db.links.remotes.value(last.0), None);
+        db.remote_update(last, Value::from(4.0), Alarm::NONE, Stamp::EPOCH);
+        put(&mut db, "c.PROC", 1);
+        assert_eq!(number(&mut db, "c"), 4.0);
     }
 }
