@@ -9,7 +9,7 @@ mod geometry;
 use super::inputs::nth;
 use crate::model::link::{Link, LinkKind, ResolvedLink};
 use crate::model::slot::{Inline, Layout, Text, record};
-use crate::rec::{Body, Properties, RecId, RecordType};
+use crate::rec::{Body, Properties, RecId, RecordType, changed};
 use crate::run::engine::{Db, ProcessResult};
 use crate::text::error::PutError;
 use base::{Array, EventMask, FieldType, Scalar, Status, Str40};
@@ -68,8 +68,11 @@ record! {
     } private {
         // Numbers before the present change, in the order of the fields.
         before: Vec<f64>,
-        // AUNIT to which the limits and offsets belong.
+        // AUNIT to which the limits and offsets belong, and YANG to which the offsets do.
         unit: u16,
+        turned_by: f64,
+        // Arrays that have changed since the last posts, in the order of `ARRAYS`.
+        fresh: [bool; ARRAYS.len()],
     }
 }
 
@@ -82,6 +85,8 @@ const STEP: f64 = 10.0;
 const STEPS_MAX: usize = 20;
 /// Rounds in which a limit is narrowed down.
 const ROUNDS: usize = 50;
+/// Arrays that processing calculates.
+const ARRAYS: [&str; 7] = ["A", "PP0", "PP1", "PP2", "PPO0", "PPO1", "PPO2"];
 /// AUNIT: degrees or microradians.
 const DEGREES: u16 = 0;
 const MICRORADIAN: f64 = 1e-6;
@@ -100,7 +105,7 @@ impl RecordType for Table {
     /// Start: takes the position of the motors.
     fn init(db: &mut Db, rec: RecId, body: Body<Self>) {
         let r = &mut db.records[body];
-        r.unit = r.aunit;
+        (r.unit, r.turned_by) = (r.aunit, r.yang);
         r.take_unit();
         let able = able(db, body);
         read_limits(db, rec, body, able);
@@ -153,18 +158,18 @@ impl RecordType for Table {
 
     /// Setup and commands. A new setup is followed by SYNC.
     fn special(db: &mut Db, rec: RecId, body: Body<Self>, field: u16, after: bool) -> Result<(), PutError> {
-        let r = &mut db.records[body];
-        if field == Self::YANG {
-            // The offsets keep their direction relative to the table.
-            r.offset = turned(r.offset, if after { -r.yang } else { r.yang });
-            r.sync |= i16::from(after);
-            return Ok(());
-        }
         if !after {
             return Ok(());
         }
+        let r = &mut db.records[body];
         r.note_numbers();
         match field {
+            // The offsets keep their direction relative to the table.
+            Self::YANG => {
+                let before = std::mem::replace(&mut r.turned_by, r.yang);
+                r.offset = turned(turned(r.offset, before), -r.yang);
+                r.sync = 1;
+            }
             Self::LX | Self::LZ | Self::GEOM => r.sync = 1,
             Self::SX..=Self::SZ | Self::RX..=Self::RZ => r.sync = 1,
             Self::SSET => (r.set, r.sset) = (1, 0),
@@ -418,9 +423,12 @@ fn read_back(db: &mut Db, rec: RecId, body: Body<Table>, able: Able) {
     let (readback, encoder) = (r.position(&table, &r.driven), r.position(&table, &r.encoded));
     let local = r.local(r.user);
     let angles = [local[0], local[1], local[2]];
-    r.matrices[0] = Array::F64(rotation(angles).concat());
-    r.points = table.moved(&local).map(|point| Array::F64(point.to_vec()));
-    r.origins = table.pivots.map(|point| Array::F64(point.to_vec()));
+    let (points, origins) = (table.moved(&local), table.pivots);
+    r.fresh[0] |= changed(&mut r.matrices[0], Array::F64(rotation(angles).concat()));
+    let places = r.points.iter_mut().chain(&mut r.origins).zip(points.into_iter().chain(origins));
+    for ((place, point), fresh) in places.zip(&mut r.fresh[1..]) {
+        *fresh |= changed(place, Array::F64(point.to_vec()));
+    }
     let is_solved = readback.is_some() && encoder.is_some();
     r.readback = readback.unwrap_or(r.readback);
     r.encoder = encoder.unwrap_or(r.encoder);
@@ -492,6 +500,10 @@ fn post_changes(db: &mut Db, rec: RecId, body: Body<Table>, alarm: EventMask) {
         if before.is_some_and(|before| (before - now).abs() > SMALL) {
             db.post_named(rec, name, all);
         }
+    }
+    let fresh = std::mem::take(&mut db.records[body].fresh);
+    for (name, _) in ARRAYS.iter().zip(fresh).filter(|(_, fresh)| *fresh) {
+        db.post_named(rec, name, all);
     }
 }
 

@@ -196,3 +196,24 @@ fn a_put_to_a_limit_moves_no_motor_that_was_adjusted_by_itself() {
     wait(&mut db, 3.0);
     near(motors(&mut db), [0.0, 2.0, 2.0, 0.0, 3.0, 0.0]);
 }
+
+#[test]
+fn a_new_yang_posts_the_offsets_and_a_refused_one_keeps_them() {
+    let mut db = table("", &[]);
+    put(&mut db, "t.X", 4.0);
+    wait(&mut db, 3.0);
+    put(&mut db, "t.ZERO", 1);
+    near(all(&mut db, ["X0", "Z0"]), [4.0, 0.0]);
+    let channel = db.find("t.YANG").unwrap();
+    assert!(db.put(&channel, &Value::from("north"), Now::default()).is_err());
+    near(all(&mut db, ["X0", "Z0"]), [4.0, 0.0]);
+    let fields = ["t.X0", "t.Z0", "t.PP0"];
+    let queue = watch(&mut db, &fields);
+    put(&mut db, "t.YANG", 90.0);
+    let [x, z] = all(&mut db, ["X0", "Z0"]);
+    near([x, z.abs()], [0.0, 4.0]);
+    let posts = seen(&mut db, queue, &fields);
+    assert!(posts.contains(&("t.X0", x)) && posts.contains(&("t.Z0", z)), "{posts:?}");
+    put(&mut db, "t.Y", 1.0);
+    assert!(seen(&mut db, queue, &fields).iter().any(|(field, _)| *field == "t.PP0"));
+}
