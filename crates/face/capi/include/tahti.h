@@ -577,11 +577,13 @@ typedef struct tahti_fields {
     uint16_t new_severity;  /* NSEV */
     uint16_t bad_return;    /* BRSV; a change is stored */
     uint16_t priority;      /* PRIO */
-    int16_t precision;      /* PREC */
-    int16_t time_event;     /* TSE */
-    uint8_t trace;          /* TPRO */
-    uint8_t undefined;      /* UDF */
+    int16_t precision;      /* PREC; a change is stored */
+    int16_t time_event;     /* TSE; a change is stored */
+    uint8_t trace;          /* TPRO; a change is stored */
+    uint8_t undefined;      /* UDF; a change is stored, except if the record sets it */
     uint16_t reserved;
+    char units[40];         /* EGU of a sub record, at most 15 characters; a change is stored */
+    char message[40];       /* AMSG of the alarm that the function raises; the IOC keeps 250 different ones */
 } tahti_fields;
 
 typedef struct tahti_host tahti_host;

@@ -75,16 +75,20 @@ pub struct Fields {
     pub bad_return: u16,
     /// PRIO.
     pub priority: u16,
-    /// PREC.
+    /// PREC; a change is stored.
     pub precision: i16,
-    /// TSE.
+    /// TSE; a change is stored.
     pub time_event: i16,
-    /// TPRO.
+    /// TPRO; a change is stored.
     pub trace: u8,
-    /// UDF.
+    /// UDF; a change is stored.
     pub undefined: u8,
     /// Unused.
     pub reserved: u16,
+    /// EGU of a sub record; a change is stored.
+    pub units: Str40,
+    /// Message of the alarm that the function raises.
+    pub message: Str40,
 }
 
 /// `tahti_function`.
@@ -467,6 +471,10 @@ impl CFunction {
         call.later = raw.later != 0;
         call.alarm = (raw.status, raw.severity);
         call.fields = raw.fields;
+        // Texts written by C end within their maximum length.
+        for text in [&mut call.fields.units, &mut call.fields.message] {
+            *text = Str40::new(text.padded());
+        }
         result
     }
 }

@@ -1,6 +1,6 @@
 //! The engine's interface to clients and the shell: subscriptions, completion, scans, adding and removing records.
 
-use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Value};
+use base::{Alarm, Array, DurNs, EventMask, MonoNs, Severity, Stamp, Status, Str40, Value};
 use db::{Channel, Db, Function, Macros, NotifyState, Now, PutError, RemoteId, RemoteRequest, RemoteUpdate, Token};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -471,10 +471,16 @@ fn a_function_reads_fields_of_its_record_and_changes_some() {
         "f",
         Function::Sub(Arc::new(move |sub| {
             let fields = &mut sub.call.fields;
-            assert_eq!((fields.description, fields.trace, fields.precision), (&b"text"[..], 1, 3));
-            seen.lock().unwrap().push(sub.call.initial);
-            fields.bad_return = 1;
-            fields.time = Stamp { secs: 7, nanos: 8 };
+            assert_eq!((fields.description, fields.units.bytes()), (&b"text"[..], &b"mm"[..]));
+            seen.lock().unwrap().push((fields.trace, fields.precision));
+            assert_eq!(sub.call.initial, seen.lock().unwrap().len() == 1);
+            (fields.bad_return, fields.trace, fields.precision, fields.undefined) = (1, 0, 4, 0);
+            (fields.time, fields.time_event) = (Stamp { secs: 7, nanos: 8 }, -2);
+            if !sub.call.initial {
+                fields.units = Str40::new(b"a unit of more than 15 characters");
+                sub.call.alarm = Alarm { status: Status::Read, severity: Severity::Major };
+                sub.call.message = Str40::new(b"no answer");
+            }
             -1
         })),
     );
@@ -487,7 +493,7 @@ fn a_function_reads_fields_of_its_record_and_changes_some() {
             5
         })),
     );
-    let text = "record(sub, \"s\") { field(INAM, \"f\") field(SNAM, \"f\") field(DESC, \"text\") field(TPRO, 1) field(PREC, 3) field(TSE, -2) field(UDFS, NO_ALARM) }
+    let text = "record(sub, \"s\") { field(INAM, \"f\") field(SNAM, \"f\") field(DESC, \"text\") field(TPRO, 1) field(PREC, 3) field(EGU, \"mm\") field(UDFS, NO_ALARM) }
         record(aSub, \"as\") { field(SNAM, \"f\") field(NOA, 3) }";
     db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
     db.init(now(1));
@@ -495,11 +501,15 @@ fn a_function_reads_fields_of_its_record_and_changes_some() {
     put(&mut db, "as.PROC", 1i16);
     let of = |db: &mut Db, name| channel(db, name).record;
     let (s, array) = (of(&mut db, "s"), of(&mut db, "as"));
-    assert_eq!(db.alarm(s), Alarm { status: Status::Soft, severity: Severity::Minor });
+    assert_eq!(db.alarm(s), Alarm { status: Status::Read, severity: Severity::Major });
+    assert_eq!(get(&mut db, "s.AMSG"), Value::from("no answer"));
+    assert_eq!(get(&mut db, "s.EGU"), Value::from("a unit of more "));
+    assert_eq!((get(&mut db, "s.PREC"), get(&mut db, "s.TPRO")), (Value::from(4i16), Value::from(0u8)));
+    assert_eq!(get(&mut db, "s.UDF"), Value::from(0u8));
     assert_eq!(db.stamp(s).0, Stamp { secs: 7, nanos: 8 });
     assert_ne!(db.stamp(array).0, Stamp { secs: 7, nanos: 8 });
     assert_eq!(get(&mut db, "as"), Value::from(5i32));
-    assert_eq!(*initial.lock().unwrap(), [true, false]);
+    assert_eq!(*initial.lock().unwrap(), [(1, 3), (0, 4)]);
 }
 
 #[test]

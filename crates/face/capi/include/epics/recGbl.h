@@ -4,6 +4,8 @@
 #include "alarm.h"
 #include "dbCommon.h"
 #include "errlog.h"
+#include <stdarg.h>
+#include <stdio.h>
 
 TAHTI_BEGIN
 /* Raises an alarm if it is more severe than those raised before in this processing. */
@@ -13,6 +15,19 @@ TAHTI_UNUSED static inline int recGblSetSevr(void *record, epicsEnum16 status, e
         return 0;
     common->nsta = status;
     common->nsev = severity;
+    common->namsg[0] = 0;
+    return 1;
+}
+
+/* The same with a message, as of printf. */
+TAHTI_UNUSED static int recGblSetSevrMsg(void *record, epicsEnum16 status, epicsEnum16 severity, const char *format, ...) {
+    struct dbCommon *common = (struct dbCommon *)record;
+    va_list values;
+    if (!recGblSetSevr(record, status, severity))
+        return 0;
+    va_start(values, format);
+    vsnprintf(common->namsg, sizeof common->namsg, format, values);
+    va_end(values);
     return 1;
 }
 

@@ -140,10 +140,12 @@ TAHTI_SHARED void tahti_site_in(struct tahti_site_record *site, const tahti_call
     common->tpro = fields->trace;
     common->udf = fields->undefined;
     common->pact = call->resumed != 0;
+    common->namsg[0] = 0;
     if (call->kind != TAHTI_ASUB) {
         subRecord *numbers = &site->record.numbers;
         numbers->brsv = fields->bad_return;
         numbers->prec = fields->precision;
+        strncpy(numbers->egu, fields->units, sizeof numbers->egu - 1);
         if (call->resumed)
             return;
         numbers->val = *(const double *)call->outputs[0].data;
@@ -174,15 +176,22 @@ TAHTI_SHARED void tahti_site_out(struct tahti_site_record *site, tahti_call *cal
     call->severity = common->nsev;
     call->fields.seconds = common->time.secPastEpoch;
     call->fields.nanoseconds = common->time.nsec;
+    call->fields.time_event = common->tse;
+    call->fields.trace = common->tpro;
+    call->fields.undefined = common->udf;
+    memcpy(call->fields.message, common->namsg, sizeof call->fields.message);
     if (call->kind != TAHTI_ASUB) {
         const subRecord *numbers = &site->record.numbers;
         call->fields.bad_return = numbers->brsv;
+        call->fields.precision = numbers->prec;
+        memcpy(call->fields.units, numbers->egu, sizeof numbers->egu);
         *(double *)call->outputs[0].data = numbers->val;
         for (at = 0; at < TAHTI_ARGUMENTS; at++)
             *(double *)call->inputs[at].data = (&numbers->a)[at];
         return;
     }
     call->fields.bad_return = site->record.arrays.brsv;
+    call->fields.precision = site->record.arrays.prec;
     for (at = 0; at < TAHTI_ARGUMENTS; at++) {
         const aSubRecord *arrays = &site->record.arrays;
         tahti_argument *in = &call->inputs[at], *out = &call->outputs[at];

@@ -207,7 +207,7 @@ fn call(db: &mut Db, rec: RecId, body: Body<ASub>, number: u32, turn: Turn) -> O
     let mut sub = ASubCall { call, inputs: &mut r.a, outputs: &mut r.vala, capacity: &r.no, room: &r.nov };
     let result = function(&mut sub);
     let end = sub.call.end();
-    (r.waiting, r.brsv) = (end.waiting, end.bad_return);
+    (r.waiting, r.brsv, r.prec) = (end.waiting, end.fields.bad_return, end.fields.precision);
     let mut fits = true;
     for at in 0..ARGUMENTS {
         let (kind, max) = (kind_of(r.ftv[at]), r.nov[at] as usize);

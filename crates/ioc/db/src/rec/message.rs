@@ -1,4 +1,4 @@
-//! Alarm messages (AMSG) by number: two bytes per record, and raising one does not allocate.
+//! Alarm messages (AMSG) by number: two bytes per record, and raising one does not allocate, except for a new one of a function.
 
 use crate::model::slot::{AnyText, Fields, Slot, Zero};
 use std::sync::OnceLock;
@@ -21,6 +21,13 @@ const TEXTS: [&str; 10] = [
     "Disconn",
 ];
 
+/// Messages of functions: the number of the first, and their maximum number.
+const OWN_FIRST: u16 = 60_000;
+const OWN_MAX: usize = 250;
+
+/// Messages of functions, each set once.
+static OWN: [OnceLock<Box<str>>; OWN_MAX] = [const { OnceLock::new() }; OWN_MAX];
+
 impl Message {
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const ASYNC: Self = Self(1);
@@ -35,7 +42,20 @@ impl Message {
 
     /// The text of the message.
     pub(crate) fn text(self) -> &'static str {
+        if let Some(own) = self.0.checked_sub(OWN_FIRST) {
+            return OWN.get(usize::from(own)).and_then(OnceLock::get).map_or("", |text| text);
+        }
         table().get(usize::from(self.0)).map_or("", String::as_str)
+    }
+
+    /// The message of a function. None if there are too many different ones.
+    pub(crate) fn of_text(text: &[u8]) -> Self {
+        if text.is_empty() {
+            return Self::NONE;
+        }
+        let text = String::from_utf8_lossy(text);
+        let found = OWN.iter().position(|place| **place.get_or_init(|| Box::from(&*text)) == *text);
+        found.map_or(Self::NONE, |at| Self(OWN_FIRST + at as u16))
     }
 
     /// The message `field NAME` of a LINK alarm.
@@ -74,7 +94,7 @@ pub(crate) fn prepare() {
 
 impl AnyText for Message {
     fn bytes(&self) -> &[u8] {
-        table().get(usize::from(self.0)).map_or(b"", |text| text.as_bytes())
+        self.text().as_bytes()
     }
     fn set(&mut self, _: &[u8]) {}
 }

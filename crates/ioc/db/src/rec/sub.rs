@@ -3,12 +3,12 @@
 use super::inputs::{constants, input_of, inputs, post_inputs, post_val, read_one};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
-use crate::model::slot::{Inline, Text, record};
+use crate::model::slot::{AnyText, Inline, Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, Records, check_limits, number_properties};
 use crate::run::engine::{Db, ProcessResult};
 use crate::run::function::{ARGUMENTS, Call, Function, RecordFields, SubCall, Turn};
 use crate::text::error::PutError;
-use base::{FieldType, Status};
+use base::{FieldType, Status, Str40};
 
 record! {
     /// Fields of a sub record.
@@ -137,12 +137,16 @@ fn call(db: &mut Db, rec: RecId, body: Body<Sub>, number: u32, turn: Turn) -> Op
     let Records { names, common, bodies, .. } = &mut db.records;
     let (name, r) = (names.text(common[rec].name), &mut bodies[body]);
     let Some(Function::Sub(function)) = db.functions.get(number) else { return Some(-1) };
-    let fields = RecordFields::of(&common[rec], 0, r.brsv, r.prec);
+    let units = Str40::new(r.egu.bytes());
+    let fields = RecordFields { units, ..RecordFields::of(&common[rec], 0, r.brsv, r.prec) };
     let call = Call::new(name, fields, &mut r.user, turn, token);
     let mut sub = SubCall { call, inputs: &mut r.a, val: &mut r.val };
     let result = function(&mut sub);
     let end = sub.call.end();
-    (r.waiting, r.brsv) = (end.waiting, end.bad_return);
+    (r.waiting, r.brsv, r.prec) = (end.waiting, end.fields.bad_return, end.fields.precision);
+    if end.fields.units != units {
+        r.egu.set(end.fields.units.bytes());
+    }
     if end.waiting != 0 {
         return None;
     }

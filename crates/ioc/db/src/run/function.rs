@@ -2,9 +2,10 @@
 
 use crate::model::id::RecId;
 use crate::rec::common::Common;
+use crate::rec::message::Message;
 use crate::run::callback::Callback;
 use crate::run::engine::Db;
-use base::{Alarm, Array, Severity, Stamp, Status};
+use base::{Alarm, Array, Severity, Stamp, Status, Str40};
 use std::sync::Arc;
 
 /// Number of inputs and outputs of these records: A to U.
@@ -35,7 +36,7 @@ impl Token {
     }
 }
 
-/// Fields of a record that its function may read.
+/// Fields of a record that its function may read. Changes of some are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordFields<'a> {
     /// DESC.
@@ -52,17 +53,30 @@ pub struct RecordFields<'a> {
     pub bad_return: u16,
     /// PRIO.
     pub priority: u16,
-    /// PREC.
+    /// PREC. A change is stored.
     pub precision: i16,
-    /// TSE.
+    /// EGU of a sub record. A change is stored.
+    pub units: Str40,
+    /// TSE. A change is stored.
     pub time_event: i16,
-    /// TPRO.
+    /// TPRO. A change is stored.
     pub trace: u8,
-    /// UDF.
+    /// UDF. A change is stored, but a call without a negative result sets it as in C.
     pub undefined: u8,
 }
 
 impl<'a> RecordFields<'a> {
+    const fn without_description(self) -> RecordFields<'static> {
+        let Self { time, value, alarm, new_alarm, bad_return, priority, .. } = self;
+        let Self { precision, units, time_event, trace, undefined, .. } = self;
+        #[rustfmt::skip]
+        let fields = RecordFields {
+            description: b"", time, value, alarm, new_alarm, bad_return, priority, precision, units, time_event, trace,
+            undefined,
+        };
+        fields
+    }
+
     pub(crate) fn of(common: &'a Common, value: i32, bad_return: u16, precision: i16) -> Self {
         Self {
             description: common.desc.bytes(),
@@ -76,6 +90,7 @@ impl<'a> RecordFields<'a> {
             bad_return,
             priority: common.prio,
             precision,
+            units: Str40::EMPTY,
             time_event: common.tse,
             trace: common.tpro,
             undefined: common.udf,
@@ -97,6 +112,8 @@ pub struct Call<'a> {
     pub initial: bool,
     /// Alarm to raise, in addition to that of the result.
     pub alarm: Alarm,
+    /// Message of this alarm (AMSG). The process keeps up to 250 different ones; later ones are empty.
+    pub message: Str40,
     token: Token,
     later: bool,
 }
@@ -110,16 +127,17 @@ impl<'a> Call<'a> {
         token: Token,
     ) -> Self {
         let (resumed, initial) = (matches!(turn, Turn::Resumed), matches!(turn, Turn::Initial));
-        Self { record, fields, user, resumed, initial, alarm: Alarm::NONE, token, later: false }
+        let (alarm, message) = (Alarm::NONE, Str40::EMPTY);
+        Self { record, fields, user, resumed, initial, alarm, message, token, later: false }
     }
 
     /// Result of the call, apart from the arguments.
     pub(crate) const fn end(self) -> CallEnd {
         CallEnd {
             alarm: self.alarm,
+            message: self.message,
             waiting: if self.later { self.token.serial } else { 0 },
-            bad_return: self.fields.bad_return,
-            time: self.fields.time,
+            fields: self.fields.without_description(),
         }
     }
 
@@ -159,19 +177,20 @@ impl Turn {
 pub(crate) struct CallEnd {
     /// The alarm to raise.
     pub(crate) alarm: Alarm,
+    message: Str40,
     /// Serial number of the call to wait for; 0 if the call has ended.
     pub(crate) waiting: u64,
-    /// BRSV.
-    pub(crate) bad_return: u16,
-    time: Stamp,
+    /// The fields as the function left them, without DESC.
+    pub(crate) fields: RecordFields<'static>,
 }
 
 impl CallEnd {
-    /// Raises the alarm of a call that has ended, and stores the time stamp of a function that sets it.
+    /// Raises the alarm of a call that has ended, and stores the fields that records of all types have.
     pub(crate) fn store(&self, common: &mut Common) {
-        common.raise(self.alarm.status, self.alarm.severity as u16);
+        common.raise_with(self.alarm.status, self.alarm.severity as u16, Message::of_text(self.message.bytes()));
+        (common.tse, common.tpro, common.udf) = (self.fields.time_event, self.fields.trace, self.fields.undefined);
         if common.tse == -2 {
-            common.time = self.time;
+            common.time = self.fields.time;
         }
     }
 }

@@ -142,6 +142,10 @@ fn around(call: &mut Call<'_>, run: impl FnOnce(&mut plugin::Call<'_>) -> i32) -
         call.later();
     }
     call.fields.bad_return = fields.bad_return.min(Severity::Invalid as u16);
+    (call.fields.precision, call.fields.units) = (fields.precision, fields.units);
+    (call.fields.time_event, call.fields.trace, call.fields.undefined) =
+        (fields.time_event, fields.trace, fields.undefined);
+    call.message = fields.message;
     call.fields.time = Stamp { secs: fields.seconds, nanos: fields.nanoseconds.min(999_999_999) };
     call.alarm =
         Alarm { status: Status::from_index(status).unwrap_or_default(), severity: Severity::from_index(severity) };
@@ -164,7 +168,8 @@ fn fields_of(fields: &RecordFields<'_>) -> Fields {
         time_event: fields.time_event,
         trace: fields.trace,
         undefined: fields.undefined,
-        reserved: 0,
+        units: fields.units,
+        ..Fields::default()
     }
 }
 

@@ -84,6 +84,7 @@ impl Writer {
             [status, severity, new_status, new_severity, bad_return, priority, precision as u16, time_event as u16];
         words.iter().for_each(|number| self.u32(u32::from(*number)));
         [trace, undefined].iter().for_each(|number| self.u32(u32::from(*number)));
+        [fields.units, fields.message].iter().for_each(|text| self.0.extend_from_slice(text.padded()));
     }
 
     fn array(&mut self, array: &Array) {
@@ -161,10 +162,11 @@ impl<'a> Reader<'a> {
         let (bad_return, priority) = (self.u16()?, self.u16()?);
         let (precision, time_event) = (self.u16()? as i16, self.u16()? as i16);
         let (trace, undefined) = (self.u32()? as u8, self.u32()? as u8);
+        let (units, message) = (Str40::new(self.take(40)?), Str40::new(self.take(40)?));
         #[rustfmt::skip]
         let fields = Fields {
             value, seconds, nanoseconds, status, severity, new_status, new_severity, bad_return, priority, precision,
-            time_event, trace, undefined, reserved: 0,
+            time_event, trace, undefined, reserved: 0, units, message,
         };
         Ok(fields)
     }
@@ -345,7 +347,9 @@ mod tests {
         let inputs: [Array; ARGUMENTS] = inputs.try_into().unwrap();
         let outputs = std::array::from_fn(|_| Array::zeros(FieldType::F64, 0));
         let arrays = Arrays { inputs, outputs, capacity: [4; ARGUMENTS], room: [1; ARGUMENTS] };
+        let (units, message) = (Str40::new(b"mm"), Str40::new(&[b'x'; 39]));
         let fields = Fields { value: -1, precision: -2, time_event: -2, trace: 1, bad_return: 3, ..Fields::default() };
+        let fields = Fields { units, message, ..fields };
         Request {
             function: 2,
             resumed: true,
