@@ -186,7 +186,7 @@ pub(crate) enum Def {
     Queue(Target, Option<String>, u32),
     Options(Vec<(char, bool)>),
     Function(Function),
-    Struct(String, Vec<(String, Ty)>),
+    Struct(String, Vec<(String, Ty)>, Pos),
     Code(Pos),
 }
 

@@ -13,6 +13,10 @@ use std::sync::Arc;
 
 /// Bytes of output that wait to be printed, above which they are a separate action.
 const PRINT_MAX: usize = 64 << 10;
+/// Maximum number of reads, and of writes with completion, of a channel that are in progress or were given up without an answer.
+const REQUESTS_MAX: usize = 1_000;
+/// Maximum number of comparisons of `strstr`.
+const SEARCH_MAX: usize = 1 << 28;
 
 const fn status(value: i64) -> Flow {
     Flow::Value(value as u64)
@@ -40,6 +44,14 @@ impl Machine {
     ) -> Result<Flow, Trap> {
         let arg = |nth: usize| args.get(nth).copied().unwrap_or(0);
         let number = arg(0) as u32;
+        let channels = match fun {
+            Fun::PvArrayCancel(_) | Fun::PvArrayComplete(_) | Fun::PvArrayConnected | Fun::PvArrayMonitor(_) => arg(1),
+            Fun::PvArraySync => arg(1),
+            Fun::PvAssignCount | Fun::PvConnectCount => self.channels.len() as u64,
+            Fun::PvAssign(_) | Fun::PvMonitor(_) => 10,
+            _ => 0,
+        };
+        self.charge(usize::try_from(channels.saturating_mul(16)).unwrap_or(usize::MAX));
         match fun {
             Fun::Delay => {
                 let until = MonoNs(self.sets[set].entered.0.saturating_add((f64::from_bits(arg(0)) * 1e9) as u64));
@@ -102,6 +114,7 @@ impl Machine {
                 let at = arg(1);
                 let memory = self.memory(set, stack);
                 let name = if at == 0 { String::new() } else { base::raw::decode(memory.text(at)?).into_owned() };
+                self.charge(name.len());
                 let name = if expands { self.expanded(&name) } else { name };
                 self.assign(number, &name);
                 Ok(status(STAT_OK))
@@ -143,11 +156,14 @@ impl Machine {
             Fun::MacValueGet => {
                 let memory = self.memory(set, stack);
                 let name = base::raw::decode(memory.text(arg(0))?).into_owned();
+                self.charge(name.len());
                 Ok(Flow::Value(self.params.get(&name).map_or(0, |(_, address)| u64::from(*address))))
             }
             Fun::OptGet => {
                 let memory = self.memory(set, stack);
-                let letter = memory.text(arg(0))?.first().copied().unwrap_or(0);
+                let text = memory.text(arg(0))?;
+                let (letter, len) = (text.first().copied().unwrap_or(0), text.len());
+                self.charge(len);
                 Ok(truth(self.program.has_option(char::from(letter))))
             }
             Fun::Print(skip, line) => {
@@ -253,6 +269,7 @@ impl Machine {
         let pending = self.sets[set].reads.contains(&number);
         match self.before(set, number, pending.then_some(true), mode, until) {
             Some(flow) => flow,
+            None if self.channels[number as usize].readers.len() >= REQUESTS_MAX => self.unanswered(number),
             None => {
                 self.channels[number as usize].readers.push_back(Some(set));
                 self.actions.push(Action::Read(number));
@@ -270,6 +287,7 @@ impl Machine {
         let program = Arc::clone(&self.program);
         let def = &program.channels[number as usize];
         let range = values::range(def);
+        self.charge(range.len());
         let bytes = self.views[self.view(set)][range.clone()].to_vec();
         if self.is_anonymous(number) {
             let (shared, stamp) = (self.shared(), self.now.wall);
@@ -287,13 +305,16 @@ impl Machine {
         if let Some(flow) = self.before(set, number, pending.then_some(false), mode, until) {
             return flow;
         }
+        let completion = matches!(mode, SYNC | ASYNC);
+        if completion && self.channels[number as usize].writers.len() >= REQUESTS_MAX {
+            return self.unanswered(number);
+        }
         if self.is_safe {
             let shared = self.shared();
             self.views[shared][range].copy_from_slice(&bytes);
         }
         let count = self.channels[number as usize].count;
         let value = values::load(def, &bytes, count);
-        let completion = matches!(mode, SYNC | ASYNC);
         self.actions.push(Action::Write(number, value, completion));
         if completion {
             self.channels[number as usize].writers.push_back(Some(set));
@@ -323,6 +344,9 @@ impl Machine {
         }
         let read = pending?;
         if mode == ASYNC {
+            if std::mem::replace(&mut channel.is_reported, true) {
+                return Some(status(STAT_ERROR));
+            }
             let (variable, name) = (&self.program.channels[number as usize].variable, &channel.name);
             let what = if read { "pvGet" } else { "pvPut" };
             let text =
@@ -332,6 +356,13 @@ impl Machine {
         }
         self.sets[set].wait = Some(Wait::Pending(read, number, until));
         Some(Flow::Retry)
+    }
+
+    /// Result of a request that is not made, because too many earlier ones have no answer.
+    fn unanswered(&mut self, number: u32) -> Flow {
+        let channel = &mut self.channels[number as usize];
+        (channel.status, channel.message) = (STAT_ERROR, "too many requests without an answer");
+        status(STAT_ERROR)
     }
 
     fn is_complete(&mut self, set: usize, number: u32, read: bool) -> bool {
@@ -359,7 +390,7 @@ impl Machine {
         Ok(truth(if any { each.contains(&true) } else { !each.contains(&false) }))
     }
 
-    fn cancel(&mut self, set: usize, number: u32, read: bool) {
+    pub(crate) fn cancel(&mut self, set: usize, number: u32, read: bool) {
         let (state, channel) = (&mut self.sets[set], &mut self.channels[number as usize]);
         if read { &mut state.reads } else { &mut state.writes }.remove(&number);
         let queue = if read { &mut channel.readers } else { &mut channel.writers };
@@ -412,7 +443,10 @@ fn library(memory: &mut Memory<'_>, fun: Fun, args: &[u64], floats: u32) -> Resu
             }
             (text.len() as u64, text.len())
         }
-        Fun::Sscanf => (format::scan(memory, arg(0), arg(1), args.get(2..).unwrap_or_default())? as u64, 0),
+        Fun::Sscanf => {
+            let len = memory.text(arg(0))?.len() + memory.text(arg(1))?.len();
+            (format::scan(memory, arg(0), arg(1), args.get(2..).unwrap_or_default())? as u64, len)
+        }
         Fun::Copy(append, limited) => {
             let text = memory.text(arg(1))?;
             let len = text.len().min(limit(2, limited));
@@ -427,7 +461,7 @@ fn library(memory: &mut Memory<'_>, fun: Fun, args: &[u64], floats: u32) -> Resu
             } else {
                 memory.set_text(arg(0), &text)?;
             }
-            (arg(0), len)
+            (arg(0), if limited && !append { limit(2, true) } else { len })
         }
         Fun::Compare(exact, limited) => {
             let part = |nth: usize| -> Result<Vec<u8>, Trap> {
@@ -442,9 +476,12 @@ fn library(memory: &mut Memory<'_>, fun: Fun, args: &[u64], floats: u32) -> Resu
                 Ordering::Equal => 0,
                 Ordering::Greater => 1,
             };
-            (order as u64, left.len())
+            (order as u64, left.len() + right.len())
         }
-        Fun::Strlen => (memory.text(arg(0))?.len() as u64, 0),
+        Fun::Strlen => {
+            let len = memory.text(arg(0))?.len();
+            (len as u64, len)
+        }
         Fun::Strchr(last) => {
             let text = memory.text(arg(0))?;
             let is = |byte: &u8| *byte == arg(1) as u8;
@@ -457,16 +494,23 @@ fn library(memory: &mut Memory<'_>, fun: Fun, args: &[u64], floats: u32) -> Resu
         }
         Fun::Strstr => {
             let (text, part) = (memory.text(arg(0))?, memory.text(arg(1))?);
+            if text.len().saturating_mul(part.len()) > SEARCH_MAX {
+                return Err(Trap::Argument("found texts that are too long for strstr, expected shorter ones"));
+            }
             let found = if part.is_empty() { Some(0) } else { text.windows(part.len()).position(|at| at == part) };
-            (found.map_or(0, |at| arg(0) + at as u64), text.len())
+            (found.map_or(0, |at| arg(0) + at as u64), text.len().saturating_mul(part.len().max(1)))
         }
         Fun::Atoi => {
-            let value = format::parse_whole(memory.text(arg(0))?, 10).map_or(0, |(value, _)| value);
-            (value as u64, 0)
+            let text = memory.text(arg(0))?;
+            (format::parse_whole(text, 10).map_or(0, |(value, _)| value) as u64, text.len())
         }
-        Fun::Atof => (text::parse_double(memory.text(arg(0))?).map_or(0.0, |(value, _)| value).to_bits(), 0),
+        Fun::Atof => {
+            let text = memory.text(arg(0))?;
+            (text::parse_double(text).map_or(0.0, |(value, _)| value).to_bits(), text.len())
+        }
         Fun::Strtol | Fun::Strtod => {
             let text = memory.text(arg(0))?;
+            let cost = text.len();
             let (word, len) = match fun {
                 Fun::Strtol => {
                     format::parse_whole(text, arg(2) as u32).map_or((0, 0), |(value, len)| (value as u64, len))
@@ -476,7 +520,7 @@ fn library(memory: &mut Memory<'_>, fun: Fun, args: &[u64], floats: u32) -> Resu
             if arg(1) != 0 {
                 memory.store(Prim::U64, arg(1), arg(0) + len as u64)?;
             }
-            (word, 0)
+            (word, cost)
         }
         Fun::Character(nth) => ((CHARACTERS[usize::from(nth)].1)(arg(0) as u8) as u64, 0),
         Fun::Abs => ((arg(0) as i64).wrapping_abs() as u64, 0),
@@ -500,5 +544,10 @@ fn library(memory: &mut Memory<'_>, fun: Fun, args: &[u64], floats: u32) -> Resu
         }
         _ => (0, 0),
     };
-    Ok((word, u32::try_from(cost / 8).unwrap_or(u32::MAX)))
+    Ok((word, cost_of(cost)))
+}
+
+/// Work on bytes, as a number of instructions.
+fn cost_of(bytes: usize) -> u32 {
+    u32::try_from(bytes / 16).unwrap_or(u32::MAX)
 }

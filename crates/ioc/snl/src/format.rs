@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 /// Maximum number of bytes of a text.
 const TEXT_MAX: usize = 64 << 10;
+const TOO_LONG: Trap = Trap::Argument("found output of more than 64 KiB, expected a shorter text");
 
 /// A conversion of a format.
 #[derive(Default)]
@@ -41,7 +42,7 @@ pub(crate) fn print(memory: &Memory<'_>, format: u64, arguments: &[u64], floats:
     let mut bytes = format.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         if out.len() > TEXT_MAX {
-            return Err(Trap::Argument("found a text of more than 64 KiB"));
+            return Err(TOO_LONG);
         }
         if byte != b'%' {
             out.push(byte);
@@ -74,7 +75,7 @@ pub(crate) fn print(memory: &Memory<'_>, format: u64, arguments: &[u64], floats:
             spec.precision = usize::try_from(count(&mut bytes)?).ok().map(|count| count.min(1_000));
         }
         while let Some(length) = bytes.next_if(|byte| matches!(byte, b'h' | b'l' | b'L' | b'z' | b'j' | b't' | b'q')) {
-            spec.length += if length == b'h' { -1 } else { 1 };
+            spec.length = spec.length.saturating_add(if length == b'h' { -1 } else { 1 });
         }
         let Some(kind) = bytes.next() else { break };
         match kind {
@@ -97,7 +98,7 @@ pub(crate) fn print(memory: &Memory<'_>, format: u64, arguments: &[u64], floats:
             other => out.extend([b'%', other]),
         }
     }
-    Ok(out)
+    if out.len() > TEXT_MAX { Err(TOO_LONG) } else { Ok(out) }
 }
 
 fn sign(spec: &Spec, negative: bool) -> &'static str {
@@ -212,7 +213,7 @@ pub(crate) fn scan(memory: &mut Memory<'_>, text: u64, format: u64, arguments: &
             spec.width = (spec.width * 10 + usize::from(digit - b'0')).min(TEXT_MAX);
         }
         while let Some(length) = bytes.next_if(|byte| matches!(byte, b'h' | b'l' | b'L')) {
-            spec.length += if length == b'h' { -1 } else { 1 };
+            spec.length = spec.length.saturating_add(if length == b'h' { -1 } else { 1 });
         }
         let Some(kind) = bytes.next() else { break };
         if !matches!(kind, b'c' | b'[' | b'n') {
@@ -260,18 +261,20 @@ pub(crate) fn scan(memory: &mut Memory<'_>, text: u64, format: u64, arguments: &
                     b's' => rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count(),
                     _ => {
                         let not = bytes.next_if_eq(&b'^').is_some();
-                        let mut set: Vec<u8> = bytes.next_if_eq(&b']').into_iter().collect();
+                        let (mut set, mut last) = ([false; 256], None);
+                        if let Some(byte) = bytes.next_if_eq(&b']') {
+                            (set[usize::from(byte)], last) = (true, Some(byte));
+                        }
                         while let Some(byte) = bytes.next_if(|byte| *byte != b']') {
-                            match (byte, bytes.peek()) {
-                                (b'-', Some(&end)) if end != b']' && !set.is_empty() => {
-                                    let from = set.last().copied().unwrap_or(end);
-                                    set.extend(from..=end);
+                            match (byte, bytes.peek(), last) {
+                                (b'-', Some(&end), Some(from)) if end != b']' => {
+                                    (from..=end).for_each(|byte| set[usize::from(byte)] = true);
                                 }
-                                _ => set.push(byte),
+                                _ => (set[usize::from(byte)], last) = (true, Some(byte)),
                             }
                         }
                         bytes.next();
-                        rest.iter().take_while(|byte| set.contains(byte) != not).count()
+                        rest.iter().take_while(|byte| set[usize::from(**byte)] != not).count()
                     }
                 };
                 if len == 0 {

@@ -16,6 +16,10 @@ use std::sync::Arc;
 
 /// Bytes for texts and time stamps that functions return.
 const SCRATCH: usize = 256;
+/// Maximum number of instructions for the initial values.
+const INIT_MAX: u32 = 20_000_000;
+/// Maximum number of bytes of a process variable's name.
+const NAME_MAX: usize = 1_000;
 
 /// The time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,6 +136,8 @@ pub(crate) struct Channel {
     /// The state set that waits for each read or write in progress; `None` if it no longer does.
     pub(crate) readers: VecDeque<Option<usize>>,
     pub(crate) writers: VecDeque<Option<usize>>,
+    /// A request during a pending one was logged, and nothing was answered since.
+    pub(crate) is_reported: bool,
     pub(crate) flag: u32,
 }
 
@@ -247,7 +253,7 @@ impl Machine {
     /// Initialises the variables and connects the channels. Called once.
     pub fn start(&mut self, now: Now) {
         (self.now, self.started) = (now, now.mono);
-        self.share = u32::MAX;
+        self.share = INIT_MAX;
         let (program, init) = (Arc::clone(&self.program), self.program.init);
         let started = self.sets[0].task.start(&program, init).map_err(|trap| (trap, Pos::default()));
         match started.and_then(|()| self.run(0)) {
@@ -272,7 +278,9 @@ impl Machine {
     pub(crate) fn expanded(&self, name: &str) -> String {
         let mut out = String::new();
         let mut rest = name;
-        while let Some((before, after)) = rest.split_once('{') {
+        while let Some((before, after)) = rest.split_once('{')
+            && out.len() <= NAME_MAX
+        {
             out.push_str(before);
             match after.split_once('}').map(|(param, after)| (self.params.get(param.trim()), after)) {
                 Some((Some((value, _)), after)) => {
@@ -290,6 +298,17 @@ impl Machine {
 
     /// Connects a channel to another process variable; to none if the name is empty.
     pub(crate) fn assign(&mut self, number: u32, name: &str) {
+        let name = if name.len() > NAME_MAX {
+            let variable = &self.program.channels[number as usize].variable;
+            let text = format!(
+                "{variable}: found the name of a process variable with more than {NAME_MAX} bytes, expected a shorter one; \
+                 nothing is assigned"
+            );
+            self.log(text);
+            ""
+        } else {
+            name
+        };
         if !self.channels[number as usize].name.is_empty() {
             self.actions.push(Action::Disconnect(number));
             self.disconnected(number, "not assigned");
@@ -343,11 +362,17 @@ impl Machine {
         was
     }
 
+    /// Counts work on memory like instructions.
+    pub(crate) fn charge(&mut self, bytes: usize) {
+        self.share = self.share.saturating_sub(u32::try_from(bytes / 16).unwrap_or(u32::MAX));
+    }
+
     /// Copies a channel's shared value to the view of a state set.
     pub(crate) fn refresh(&mut self, set: usize, number: u32) {
         self.sets[set].dirty.remove(&number);
         if self.is_safe {
             let range = values::range(&self.program.channels[number as usize]);
+            self.charge(range.len());
             let bytes = self.views[self.shared()][range.clone()].to_vec();
             self.views[set][range].copy_from_slice(&bytes);
         }
@@ -393,6 +418,7 @@ impl Machine {
         (channel.status, channel.severity, channel.message) = (STAT_DISCONNECTED, 3, message);
         channel.readers.clear();
         channel.writers.clear();
+        channel.is_reported = false;
         for set in &mut self.sets {
             set.reads.remove(&number);
             set.writes.remove(&number);
@@ -417,6 +443,7 @@ impl Machine {
         | Event::Monitor(number, ..)
         | Event::Written(number, _)) = event;
         let Some(channel) = self.channels.get_mut(number as usize) else { return };
+        channel.is_reported &= !matches!(event, Event::Read(..) | Event::Unread(_) | Event::Written(..));
         match event {
             Event::Connected(_, count) => {
                 channel.count = count;
@@ -463,6 +490,16 @@ impl Machine {
         match self.program.channels[number as usize].queue {
             Some(queue) => {
                 let room = self.program.queues[queue] as usize;
+                // The program has no use for more elements than the variable has.
+                let elements = self.program.channels[number as usize].count as usize;
+                let value = match value {
+                    Value::Array(mut array) if array.len() > elements => {
+                        array.truncate(elements);
+                        // The copy has no unused memory.
+                        Value::Array(array.clone())
+                    }
+                    value => value,
+                };
                 // As in the sequencer, the newest entry is replaced.
                 if self.queues[queue].len() >= room {
                     self.queues[queue].pop_back();

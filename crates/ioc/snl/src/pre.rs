@@ -7,9 +7,13 @@ use std::rc::Rc;
 
 /// Maximum depth of included files, and of macros in arguments of macros.
 const DEPTH_MAX: usize = 20;
+/// Highest number in a line marker. Lines after it have room to count on.
+const LINE_MAX: u32 = 1 << 30;
 /// Name of the parameter for all further arguments.
 const REST: &str = "__VA_ARGS__";
-/// Maximum number of tokens of a program.
+/// Maximum number of included files, each counted as often as it is read.
+const INCLUDES_MAX: usize = 1_000;
+/// Maximum number of tokens of a program, and of bytes of the texts that its macros put together.
 const TOKENS_MAX: usize = 1_000_000;
 
 struct Macro {
@@ -34,12 +38,14 @@ pub(crate) struct Preprocessor<'a> {
     include: &'a mut Include<'a>,
     macros: HashMap<Rc<str>, Macro>,
     out: Vec<Token>,
+    /// Tokens, and bytes of texts that macros put together.
     made: usize,
+    included: usize,
 }
 
 impl<'a> Preprocessor<'a> {
     pub(crate) fn new(include: &'a mut Include<'a>) -> Self {
-        Self { files: Vec::new(), include, macros: HashMap::new(), out: Vec::new(), made: 0 }
+        Self { files: Vec::new(), include, macros: HashMap::new(), out: Vec::new(), made: 0, included: 0 }
     }
 
     /// Number of a file name.
@@ -116,7 +122,7 @@ impl<'a> Preprocessor<'a> {
     fn line_marker(&mut self, rest: &str, scanner: &mut Scanner<'_>) {
         let (number, file) = first_word(rest);
         if let Ok(number) = number.parse::<u32>() {
-            scanner.line = number.saturating_sub(1);
+            scanner.line = number.clamp(1, LINE_MAX) - 1;
         }
         if let Some(name) = file.strip_prefix('"').and_then(|file| file.split('"').next()) {
             scanner.file = self.file_number(name);
@@ -195,6 +201,13 @@ impl<'a> Preprocessor<'a> {
         if depth >= DEPTH_MAX {
             return Err(SnlError::new(pos, format!("{name}: files include each other more than {DEPTH_MAX} deep")));
         }
+        if self.included >= INCLUDES_MAX {
+            let what = format!("found more than {INCLUDES_MAX} included files");
+            return Err(
+                SnlError::new(pos, what).remedy("put #ifndef NAME, #define NAME and #endif around included files")
+            );
+        }
+        self.included += 1;
         let from = self.files.get(usize::from(pos.file)).cloned().unwrap_or_default();
         let Some((file, text)) = (self.include)(&from, name) else {
             let what = format!("found #include \"{name}\", expected a file that can be read");
@@ -321,6 +334,7 @@ impl<'a> Preprocessor<'a> {
             match &token.tok {
                 Tok::Sign("#") if argument(body.get(at)).is_some() => {
                     let text = argument(body.get(at)).map(|tokens| spelled(tokens)).unwrap_or_default();
+                    self.made += text.len();
                     out.push(Token { tok: Tok::Text(text.into_bytes().into()), ..token.clone() });
                     at += 1;
                 }
@@ -333,6 +347,7 @@ impl<'a> Preprocessor<'a> {
                     };
                     let left = out.pop().map(|token| token.tok.text()).unwrap_or_default();
                     let joined = left + &right.first().map(|token| token.tok.text()).unwrap_or_default();
+                    self.made += joined.len();
                     out.extend(scan(&joined, pos)?);
                     out.extend(right.into_iter().skip(1));
                 }
@@ -393,7 +408,7 @@ fn arguments(
 }
 
 fn too_long(pos: Pos) -> SnlError {
-    SnlError::new(pos, format!("found more than {TOKENS_MAX} tokens"))
+    SnlError::new(pos, format!("found more than {TOKENS_MAX} tokens, after the expansion of macros"))
 }
 
 fn first_word(text: &str) -> (&str, &str) {
@@ -416,10 +431,13 @@ fn scan(text: &str, pos: Pos) -> Result<Vec<Token>, SnlError> {
     }
 }
 
-/// Text of an argument, for `#`.
+/// Text of an argument, for `#`, as far as a program can have it.
 fn spelled(tokens: &[Token]) -> String {
     let mut out = String::new();
     for token in tokens {
+        if out.len() > TOKENS_MAX {
+            break;
+        }
         if token.space && !out.is_empty() {
             out.push(' ');
         }

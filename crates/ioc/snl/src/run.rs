@@ -152,10 +152,8 @@ impl Machine {
                 let queue = if matches!(wait, Wait::Read(..)) { &mut channel.readers } else { &mut channel.writers };
                 queue.iter_mut().filter(|waits| **waits == Some(set)).for_each(|waits| *waits = None);
             }
-            Wait::Pending(read, number, _) => {
-                // The pending request is dropped. The repeated call replaces it.
-                if read { &mut set_state.reads } else { &mut set_state.writes }.remove(&number);
-            }
+            // The pending request is dropped. The repeated call replaces it.
+            Wait::Pending(read, number, _) => self.cancel(set, number, read),
         }
         true
     }

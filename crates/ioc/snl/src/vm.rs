@@ -247,12 +247,14 @@ impl Machine {
                 }
                 Op::Copy(len) => {
                     let (from, to) = (task.pop(), *task.top());
+                    self.charge(len as usize);
                     let mut memory = memory!();
                     let bytes = memory.bytes(from, len as usize)?.to_vec();
                     memory.bytes_mut(to, len as usize)?.copy_from_slice(&bytes);
                 }
                 Op::CopyText(len) => {
                     let (from, to) = (task.pop(), *task.top());
+                    self.charge(len as usize);
                     let mut memory = memory!();
                     let text = memory.text(from)?;
                     let text = text[..text.len().min(len as usize)].to_vec();
@@ -262,6 +264,7 @@ impl Machine {
                 }
                 Op::Zero(len) => {
                     let at = task.pop();
+                    self.charge(len as usize);
                     memory!().bytes_mut(at, len as usize)?.fill(0);
                 }
                 Op::Channel(first, count) => {
@@ -276,6 +279,7 @@ impl Machine {
                     let from = task.words.len().saturating_sub(params.len());
                     let arguments = task.words.split_off(from);
                     task.enter(program, unit)?;
+                    self.charge(program.units[unit as usize].frame as usize);
                     let base = task.frames.last().map_or(0, |frame| frame.base);
                     for (word, (offset, prim)) in arguments.into_iter().zip(params) {
                         memory!().store(*prim, u64::from(STACK) + u64::from(base + offset), word)?;

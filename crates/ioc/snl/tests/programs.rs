@@ -368,21 +368,43 @@ fn answered_on_request<const N: usize>(program: &str, values: [(&str, Value); N]
 #[test]
 fn asynchronous_requests_are_pending_once_for_each_channel() {
     let program = "program p int n = 4; assign n to \"n\"; int m; assign m to \"m\"; evflag e; sync m e; monitor m;\n\
-        ss s { state a { when () { printf(\"%d%d\", pvPut(n, ASYNC), pvPut(n, ASYNC)); pvGet(m, ASYNC); } state b }\n\
+        ss s { state a { when () { printf(\"%d%d\", pvPut(n, ASYNC), pvPut(n, ASYNC)); pvPut(n, ASYNC); pvGet(m, ASYNC); } state b }\n\
         state b { when (pvPutComplete(n) && pvGetComplete(m)) { printf(\"done%d\", m); } exit } }";
     let mut bench = answered_on_request(program, [("n", number(0.0)), ("m", number(7.0))]);
     assert_eq!((bench.out.as_str(), bench.state().as_str()), ("0-1", "b"));
-    assert!(
-        bench.log.iter().any(|line| line.contains("pvPut(n, ASYNC) to n: found one that is pending")),
-        "{:?}",
-        bench.log
-    );
+    let is_report = |line: &&String| line.contains("pvPut(n, ASYNC) to n: found one that is pending");
+    assert_eq!(bench.log.iter().filter(is_report).count(), 1, "{:?}", bench.log);
     bench.machine.handle(Event::Written(0, true));
     bench.settle();
     assert_eq!(bench.state(), "b");
     bench.answer(1);
     bench.settle();
     assert_eq!(bench.out, "0-1done7");
+}
+
+#[test]
+fn a_get_that_replaces_a_pending_one_takes_its_own_answer() {
+    let program = "program p int m; assign m to \"m\"; ss s { state a { when () { pvGet(m, ASYNC);\n\
+        printf(\"%d\", pvGet(m, SYNC, 1.0)); printf(\"%d\", m); } exit } }";
+    let mut bench = answered_on_request(program, [("m", number(0.0))]);
+    assert_eq!(bench.reads, [0]);
+    bench.pass(1_100);
+    assert_eq!((bench.reads.as_slice(), bench.out.as_str()), ([0, 0].as_slice(), ""));
+    for (answer, out) in [(1.0, ""), (2.0, "02")] {
+        bench.machine.handle(Event::Read(0, number(answer), Alarm::NONE, bench.time().wall));
+        bench.settle();
+        assert_eq!(bench.out, out);
+    }
+}
+
+#[test]
+fn requests_that_are_never_answered_are_limited() {
+    let program = "program p int x; assign x to \"x\"; int n; int i; ss s { state a { when () {\n\
+        for (i = 0; i < 1500; i++) { n += pvGet(x, SYNC, 0.0) == pvStatTIMEOUT; } printf(\"%d %s,\", n, pvMessage(x)); n = 0;\n\
+        for (i = 0; i < 1500; i++) { n += pvPut(x, ASYNC) == 0; pvPutCancel(x); } printf(\"%d\", n); } exit } }";
+    let bench = answered_on_request(program, [("x", number(0.0))]);
+    assert_eq!(bench.out, "1000 too many requests without an answer,1000");
+    assert_eq!((bench.reads.len(), bench.writes.len()), (1000, 1000));
 }
 
 #[test]
@@ -580,6 +602,22 @@ fn errors_name_place_finding_and_remedy() {
         ("program p\n#if 1\nss s { state a { when () { } state a } }", "p.st:3:", "expected #endif"),
         ("program p\nevflag e[3];\nss s { state a { when () { } state a } }", "p.st:2:", "expected one event flag"),
         ("program p\n", "p.st:1:", "expected \"ss NAME {\""),
+        (
+            "program p\nint v[2]; assign v to \"v\"; assign v[1] to \"w\";\nss s { state a { when () { } state a } }",
+            "p.st:2:",
+            "found an assign of v[1] after one of v as a whole",
+        ),
+        (
+            "program p\nint v[2]; assign v[-1] to \"w\"; ss s { state a { when () { } state a } }",
+            "p.st:2:",
+            "element -1",
+        ),
+        (
+            "program p\nstruct s { int a; }; struct s { int b; }; ss s { state a { when () { } state a } }",
+            "p.st:2:",
+            "second struct s",
+        ),
+        ("program p\nstruct s { struct s a; }; ss s { state a { when () { } state a } }", "p.st:2:", "without size"),
     ] {
         let errors = errors(program);
         assert!(errors.contains(place) && errors.contains(what), "{program}\n{errors}");

@@ -1,6 +1,8 @@
 //! Definitions: variables, channels, event flags, functions.
 
-use super::{Assigned, CHANNELS_MAX, Compiler, Context, Place, Signature, Symbol, VarInfo};
+use super::{
+    Assigned, CHANNELS_MAX, COPIES_MAX, Compiler, Context, Layout, Place, SIZE_MAX, Signature, Symbol, VarInfo,
+};
 use crate::ast::{Def, Function, Init, Kind, Names, Prim, Target, Ty, Var};
 use crate::code::{ChannelDef, Element, Op};
 use crate::error::{Pos, SnlError};
@@ -22,8 +24,16 @@ impl Compiler {
                 Def::Queue(target, flag, size) => {
                     let queue = self.program.queues.len();
                     self.program.queues.push(*size);
+                    let mut bytes = 0;
                     for channel in self.channels_of(target, "queued") {
-                        self.program.channels[channel].queue = Some(queue);
+                        let def = &mut self.program.channels[channel];
+                        def.queue = Some(queue);
+                        bytes = u64::from(def.element.size()) * u64::from(def.count);
+                    }
+                    self.queued = self.queued.saturating_add(bytes.saturating_mul(u64::from(*size)));
+                    if self.queued > COPIES_MAX {
+                        let what = format!("found queues of more than {COPIES_MAX} bytes");
+                        self.fault(SnlError::new(target.pos, what).remedy("use a shorter queue"));
                     }
                     if let Some(flag) = flag {
                         self.sync(target, flag);
@@ -39,11 +49,34 @@ impl Compiler {
                 }
                 Def::Options(letters) => options.extend(letters),
                 Def::Function(function) => self.signature(function),
-                Def::Struct(name, members) => drop(self.structs.insert(name.clone(), members.clone())),
+                Def::Struct(name, members, pos) => self.structure(name, members, *pos),
                 Def::Code(pos) => self.embedded(*pos),
             }
         }
         options
+    }
+
+    /// Places the members of a structure. Pointers may point to structures that are defined later.
+    fn structure(&mut self, name: &str, members: &[(String, Ty)], pos: Pos) {
+        if self.structs.insert(name.to_owned(), Layout::default()).is_some() {
+            return self.error(pos, format!("found a second struct {name}"));
+        }
+        let mut layout = Layout { align: 1, ..Layout::default() };
+        for (member, ty) in members {
+            let mut of = ty;
+            while let Ty::Array(inner, _) = of {
+                of = inner;
+            }
+            if !matches!(of, Ty::Ptr(_)) && !self.check_type(ty, pos) {
+                return;
+            }
+            let (size, align) = self.layout(ty);
+            let at = layout.size.next_multiple_of(u64::from(align));
+            layout.members.push((member.clone(), at, ty.clone()));
+            (layout.size, layout.align) = ((at + size).min(SIZE_MAX), layout.align.max(align));
+        }
+        layout.size = layout.size.next_multiple_of(u64::from(layout.align));
+        self.structs.insert(name.to_owned(), layout);
     }
 
     fn check_type(&mut self, ty: &Ty, pos: Pos) -> bool {
@@ -145,10 +178,9 @@ impl Compiler {
                 }
             }
             (Ty::Struct(name), Init::List(list)) => {
-                for (one, (member, _)) in list.iter().zip(self.structs.get(name).cloned().unwrap_or_default()) {
-                    if let Some((offset, ty)) = self.member(name, &member) {
-                        self.initial(part(offset), &ty, one, pos);
-                    }
+                let members = self.structs.get(name).cloned().unwrap_or_default().members;
+                for (one, (_, offset, ty)) in list.iter().zip(members) {
+                    self.initial(part(u32::try_from(offset).unwrap_or(u32::MAX)), &ty, one, pos);
                 }
             }
             (_, Init::List(list)) if list.len() == 1 => self.initial(place, ty, &list[0], pos),
@@ -230,8 +262,13 @@ impl Compiler {
                 let Some((of, count)) = each(&ty).filter(|(_, count)| index < *count) else {
                     return self.error(target.pos, format!("found {}[{index}], which is not an element", target.name));
                 };
-                if assigned == Assigned::No {
-                    self.assign_each(number, &of, count, target.pos);
+                match assigned {
+                    Assigned::No => self.assign_each(number, &of, count, target.pos),
+                    Assigned::Each(..) => {}
+                    Assigned::Whole(_) => {
+                        let what = format!("found an assign of {0}[{index}] after one of {0} as a whole", target.name);
+                        return self.fault(SnlError::new(target.pos, what).remedy("assign the array or its elements"));
+                    }
                 }
                 let pv = match names {
                     Names::One(pv) => pv.clone(),

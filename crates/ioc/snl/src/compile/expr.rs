@@ -96,16 +96,8 @@ impl Compiler {
     }
 
     pub(super) fn member(&self, name: &str, member: &str) -> Option<(u32, Ty)> {
-        let mut offset = 0u64;
-        for (known, ty) in self.structs.get(name)? {
-            let (size, align) = self.layout(ty);
-            offset = offset.next_multiple_of(u64::from(align));
-            if known == member {
-                return Some((u32::try_from(offset).ok()?, ty.clone()));
-            }
-            offset = offset.saturating_add(size);
-        }
-        None
+        let (_, offset, ty) = self.structs.get(name)?.members.iter().find(|(known, ..)| known == member)?;
+        Some((u32::try_from(*offset).ok()?, ty.clone()))
     }
 
     /// The address of a variable or a part of one. Returns its type; `None` after an error.
@@ -198,7 +190,7 @@ impl Compiler {
                 Ty::Prim(*prim)
             }
             Kind::Text(bytes) => {
-                let address = self.text(bytes);
+                let address = self.text(bytes, pos);
                 self.emit(Op::Push(u64::from(address)), pos);
                 Ty::Prim(Prim::I8).ptr()
             }
@@ -499,6 +491,9 @@ impl Compiler {
             }
         }
         self.emit(Op::Builtin(*fun, arguments.len() as u8, floats), pos);
+        if matches!(fun, Fun::Atoi | Fun::Abs) && *result == builtin::Type::Int {
+            self.emit(Op::Cast(Prim::I64, Prim::I32), pos);
+        }
         result.ty()
     }
 

@@ -19,6 +19,14 @@ const SLACK: u64 = 24;
 const CHANNELS_MAX: usize = 100_000;
 /// Maximum number of instructions.
 const OPS_MAX: usize = 4_000_000;
+/// Maximum number of bytes of all texts.
+const TEXTS_MAX: usize = 16 << 20;
+/// Maximum number of state sets.
+const SETS_MAX: usize = 1_000;
+/// Maximum number of bytes of all copies of the variables, in safe mode, and of all queues.
+const COPIES_MAX: u64 = 256 << 20;
+/// Number of bytes as which a larger type counts.
+const SIZE_MAX: u64 = 1 << 40;
 
 /// Where a variable is.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +59,14 @@ enum Symbol {
     Flag(u32),
 }
 
+/// A structure: its members with their offsets, its size and its alignment.
+#[derive(Clone, Debug, Default)]
+struct Layout {
+    members: Vec<(String, u64, Ty)>,
+    size: u64,
+    align: u32,
+}
+
 struct Signature {
     unit: u32,
     result: Ty,
@@ -72,7 +88,7 @@ pub(crate) struct Compiler {
     errors: Vec<SnlError>,
     vars: Vec<VarInfo>,
     scopes: Vec<HashMap<String, Symbol>>,
-    structs: HashMap<String, Vec<(String, Ty)>>,
+    structs: HashMap<String, Layout>,
     functions: HashMap<String, Signature>,
     texts: HashMap<Vec<u8>, u32>,
     unit: Unit,
@@ -83,6 +99,8 @@ pub(crate) struct Compiler {
     loops: Vec<(Vec<usize>, Vec<usize>)>,
     context: Context,
     ops: usize,
+    /// Bytes of all queues.
+    queued: u64,
 }
 
 /// Compiles a program.
@@ -103,13 +121,14 @@ pub(crate) fn compile(tree: &Tree, files: Vec<String>) -> Result<Program, Vec<Sn
         exit: None,
         sets: Vec::new(),
     };
-    let stamp = ["secPastEpoch", "nsec"].map(|name| (name.to_owned(), Ty::Prim(Prim::U32)));
+    let stamp = [("secPastEpoch", 0), ("nsec", 4)].map(|(name, at)| (name.to_owned(), at, Ty::Prim(Prim::U32)));
+    let stamp = Layout { members: stamp.to_vec(), size: 8, align: 4 };
     let mut compiler = Compiler {
         program,
         errors: Vec::new(),
         vars: Vec::new(),
         scopes: vec![HashMap::new()],
-        structs: HashMap::from([("epicsTimeStamp".to_owned(), stamp.to_vec())]),
+        structs: HashMap::from([("epicsTimeStamp".to_owned(), stamp)]),
         functions: HashMap::new(),
         texts: HashMap::new(),
         unit: Unit::default(),
@@ -118,6 +137,7 @@ pub(crate) fn compile(tree: &Tree, files: Vec<String>) -> Result<Program, Vec<Sn
         loops: Vec::new(),
         context: Context::default(),
         ops: 0,
+        queued: 0,
     };
     compiler.tree(tree);
     if compiler.errors.is_empty() { Ok(compiler.program) } else { Err(compiler.errors) }
@@ -171,9 +191,13 @@ impl Compiler {
     }
 
     /// Address of a constant text.
-    fn text(&mut self, bytes: &[u8]) -> u32 {
+    fn text(&mut self, bytes: &[u8], pos: Pos) -> u32 {
         if let Some(address) = self.texts.get(bytes) {
             return *address;
+        }
+        if self.program.constants.len() + bytes.len() >= TEXTS_MAX {
+            self.error(pos, format!("found texts of more than {TEXTS_MAX} bytes"));
+            return CONSTANTS;
         }
         let address = CONSTANTS + self.program.constants.len() as u32;
         self.program.constants.extend_from_slice(bytes);
@@ -184,10 +208,6 @@ impl Compiler {
 
     /// Size and alignment of a type; 0 if it has none.
     fn layout(&self, ty: &Ty) -> (u64, u32) {
-        self.layout_within(ty, 0)
-    }
-
-    fn layout_within(&self, ty: &Ty, depth: u32) -> (u64, u32) {
         match ty {
             Ty::Void => (0, 1),
             Ty::Prim(prim) => (u64::from(prim.size()), prim.size()),
@@ -195,20 +215,10 @@ impl Compiler {
             Ty::Flag => (4, 4),
             Ty::Ptr(_) => (8, 8),
             Ty::Array(of, count) => {
-                let (size, align) = self.layout_within(of, depth);
-                (size.saturating_mul(u64::from(*count)), align)
+                let (size, align) = self.layout(of);
+                (size.saturating_mul(u64::from(*count)).min(SIZE_MAX), align)
             }
-            Ty::Struct(name) => {
-                // A structure that contains itself has no size.
-                let Some(members) = self.structs.get(name).filter(|_| depth < 20) else { return (0, 1) };
-                let (mut size, mut align) = (0u64, 1);
-                for (_, ty) in members {
-                    let (more, step) = self.layout_within(ty, depth + 1);
-                    size = size.next_multiple_of(u64::from(step)).saturating_add(more);
-                    align = align.max(step);
-                }
-                (size.next_multiple_of(u64::from(align)), align)
-            }
+            Ty::Struct(name) => self.structs.get(name).map_or((0, 1), |layout| (layout.size, layout.align.max(1))),
         }
     }
 
@@ -221,7 +231,7 @@ impl Compiler {
     fn room(&self, ty: &Ty) -> (u64, u32) {
         let (size, align) = self.layout(ty);
         let slack = if matches!(ty, Ty::Str | Ty::Array(..)) { SLACK } else { 0 };
-        (size.saturating_add(slack), align)
+        (size + slack, align)
     }
 
     /// Room for a variable that lives as long as the program.
@@ -295,6 +305,9 @@ impl Compiler {
             names.push(&set.name);
             self.set(set);
         }
+        if let Some(set) = tree.sets.get(SETS_MAX) {
+            self.error(set.pos, format!("found {} state sets, expected at most {SETS_MAX}", tree.sets.len()));
+        }
         self.program.exit = tree.exit.as_ref().map(|body| self.block_unit(body, start, Context::default()));
         let mut init = std::mem::take(&mut self.init);
         init.ops.extend([Op::Push(0), Op::Return]);
@@ -303,6 +316,13 @@ impl Compiler {
         self.program.init = self.program.units.len() as u32 - 1;
         if self.program.has_option('s') {
             self.program.options.push('r');
+            let (sets, len) = (tree.sets.len(), u64::from(self.program.data_len));
+            if len.saturating_mul(sets as u64 + 1) > COPIES_MAX {
+                let what = format!(
+                    "found {len} bytes of variables for each of {sets} state sets, expected at most {COPIES_MAX} in all"
+                );
+                self.fault(SnlError::new(start, what).remedy("use fewer or smaller variables, or not the option +s"));
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use crate::lex::Tok;
 
 /// Maximum number of elements of an array.
 const ELEMENTS_MAX: i64 = 10_000_000;
+/// Maximum number of dimensions, pointers and parameter lists of a declared name.
+const PARTS_MAX: usize = 20;
 
 /// A declared name with its type, and the parameters if it is a function.
 pub(super) struct Declared {
@@ -114,7 +116,7 @@ impl Parser {
                 }
                 self.need(";")?;
             }
-            defs.push(Def::Struct(name, members));
+            defs.push(Def::Struct(name, members, pos));
             return self.need(";");
         }
         self.declaration(top, &mut |def| defs.push(def))
@@ -125,7 +127,9 @@ impl Parser {
         let name = self.name("the name of a variable")?;
         let mut index = None;
         if self.accept("[") {
-            index = Some(self.constant()? as u32);
+            let found = self.constant()?;
+            let what = || SnlError::new(pos, format!("found element {found}, expected one from 0"));
+            index = Some(u32::try_from(found).map_err(|_| what())?);
             self.need("]")?;
         }
         Ok(Target { name, index, pos })
@@ -281,6 +285,9 @@ impl Parser {
             }
             loop {
                 let pos = this.pos();
+                if parts.len() >= PARTS_MAX {
+                    return Err(SnlError::new(pos, format!("found more than {PARTS_MAX} parts of a type")));
+                }
                 if this.accept("(") {
                     parts.push(Part::Function(this.params()?));
                 } else if this.accept("[") {

@@ -188,7 +188,7 @@ impl Parser {
 
     pub(super) fn primary(&mut self) -> Result<Expr> {
         let pos = self.pos();
-        if let Some(text) = self.text() {
+        if let Some(text) = self.text()? {
             return self.made(Kind::Text(text), pos, 0);
         }
         let kind = match self.tok().clone() {

@@ -10,6 +10,8 @@ use crate::lex::{Tok, Token};
 
 /// Maximum depth of expressions, statements and types.
 const DEPTH_MAX: u16 = 100;
+/// Maximum number of bytes of a text.
+const TEXT_MAX: usize = 64 << 10;
 
 type Result<T> = std::result::Result<T, SnlError>;
 
@@ -88,17 +90,21 @@ impl Parser {
     }
 
     /// One or more texts in a row, which are one.
-    fn text(&mut self) -> Option<Vec<u8>> {
+    fn text(&mut self) -> Result<Option<Vec<u8>>> {
         let mut text: Option<Vec<u8>> = None;
         while let Tok::Text(bytes) = self.tok() {
-            text.get_or_insert_default().extend_from_slice(bytes);
+            let text = text.get_or_insert_default();
+            text.extend_from_slice(bytes);
+            if text.len() > TEXT_MAX {
+                return Err(SnlError::new(self.pos(), format!("found a text of more than {TEXT_MAX} bytes")));
+            }
             self.at += 1;
         }
-        text
+        Ok(text)
     }
 
     fn string(&mut self, what: &str) -> Result<String> {
-        match self.text() {
+        match self.text()? {
             Some(bytes) => Ok(base::raw::decode(&bytes).into_owned()),
             None => self.expected(what),
         }
