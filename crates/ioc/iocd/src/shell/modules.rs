@@ -23,7 +23,10 @@ const ABSENT: &[(&str, &str)] = &[
     ("pvxsl", "dbl lists the records that are served"),
     ("pvxsr", "casr lists the clients"),
     ("dbLoadRecordsLoop", "dbLoadTemplate takes a list of values for each instance"),
-    ("saveData_*", "sscan's saveData is compiled C code"),
+    ("saveData_*", "sscan's saveData is compiled C code; a client stores the arrays, and holds them with AWAIT"),
+    ("reccast*", RECCASTER),
+    ("addReccaster*", RECCASTER),
+    ("lua*", "Lua is not run; a program of the state notation language (seq) or a client does it"),
     ("motorUtilInit", MOTOR),
     ("motorSim*", MOTOR),
     ("*Create*Axis", MOTOR),
@@ -36,10 +39,10 @@ const ABSENT: &[(&str, &str)] = &[
     ("*AsynConfig*", DRIVER),
     ("drv*", DRIVER),
 ];
-const MOTOR: &str =
-    "a motor's driver is compiled C code, and the motor record has only a simulated axis (DTYP Simulated Motor)";
-const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code";
-const DRIVER: &str = "a driver is compiled C code; TCP, serial lines and Modbus have separate DTYPs";
+const MOTOR: &str = "a motor's driver is compiled C code, which a C IOC of the plant runs; here, motor has Simulated Motor and Soft Channel";
+const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code, which a C IOC of the plant runs";
+const DRIVER: &str = "a driver is compiled C code, which a C IOC of the plant runs; TCP, serial lines and Modbus have separate DTYPs";
+const RECCASTER: &str = "records are not announced to RecCeiver; dbl lists them for ChannelFinder";
 
 /// Reason why tahti does not have a module's command, and its replacement.
 pub(super) fn absent(name: &str) -> Option<&'static str> {
