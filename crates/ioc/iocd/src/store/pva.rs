@@ -74,15 +74,23 @@ pub(super) fn channel_of(db: &Db, name: &[u8]) -> Option<Channel> {
     Some(channel)
 }
 
+/// The reason why PVAccess cannot serve a name as a field.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoShape {
+    #[error(transparent)]
+    NotFound(#[from] db::FindError),
+    #[error("the field has no value")]
+    NoValue,
+}
+
 /// The shape of the field that a name selects.
 ///
 /// # Errors
 /// It is no field with a value.
-pub(super) fn shape_of(db: &Db, name: &str) -> Result<Shape, String> {
-    let wrong = |why: String| format!("found +channel \"{name}\", expected a field of a record: {why}");
-    db.find(name).map_err(|error| wrong(error.to_string()))?;
+pub(super) fn shape_of(db: &Db, name: &str) -> Result<Shape, NoShape> {
+    db.find(name)?;
     let channel = channel_of(db, name.as_bytes()).filter(|channel| db.has_value(channel));
-    let channel = channel.ok_or_else(|| wrong("the field has no value".into()))?;
+    let channel = channel.ok_or(NoShape::NoValue)?;
     Ok(shape(db, &channel, &db.info(&channel)))
 }
 
@@ -146,18 +154,31 @@ fn is_text(db: &Db, channel: &Channel) -> bool {
     is_value && db.info_tags(channel.record).iter().any(|(name, form)| name == "Q:form" && form == "String")
 }
 
+/// The reason why a value cannot be written to a field.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error("the channel is closed")]
+    Closed,
+    #[error("the text has {bytes} bytes, the field holds {room}")]
+    LongText { bytes: usize, room: usize },
+    #[error("the value has {count} elements, the field holds {room}")]
+    Elements { count: usize, room: usize },
+    #[error(transparent)]
+    Value(#[from] pva::nt::Unfit),
+}
+
 impl Store {
     /// The value that a client's text is written as.
-    fn text_value(&self, handle: u64, text: &str) -> Result<Value, String> {
-        let Some(channel) = self.channel(handle) else { return Err("the channel is closed".into()) };
+    fn text_value(&self, handle: u64, text: &str) -> Result<Value, Unfit> {
+        let channel = self.channel(handle).ok_or(Unfit::Closed)?;
         let info = self.db.info(channel);
         let characters = matches!(info.kind, FieldType::I8 | FieldType::U8) && info.array;
         if !channel.long_string && !characters {
-            return short_text(text).map(|text| Value::Scalar(Scalar::String(text))).map_err(|unfit| unfit.to_string());
+            return Ok(Value::Scalar(Scalar::String(short_text(text)?)));
         }
         let room = info.elements_max as usize;
         if text.len() >= room && characters {
-            return Err(format!("the text has {} bytes, the field holds {}", text.len(), room.saturating_sub(1)));
+            return Err(Unfit::LongText { bytes: text.len(), room: room.saturating_sub(1) });
         }
         Ok(Value::Array(Array::I8(text.bytes().chain([0]).map(|byte| byte as i8).collect())))
     }
@@ -166,12 +187,12 @@ impl Store {
     ///
     /// # Errors
     /// It does not fit the field.
-    pub(super) fn value_of(&self, handle: u64, written: Written) -> Result<Value, String> {
+    pub(super) fn value_of(&self, handle: u64, written: Written) -> Result<Value, Unfit> {
         match written {
             Written::Value(value) => {
                 let room = self.channel(handle).map_or(0, |channel| self.db.info(channel).elements_max as usize);
                 if value.len() > room {
-                    return Err(format!("the value has {} elements, the field holds {room}", value.len()));
+                    return Err(Unfit::Elements { count: value.len(), room });
                 }
                 Ok(value)
             }
@@ -262,7 +283,7 @@ impl Source for Store {
         };
         let value = match self.value_of(handle, written) {
             Ok(value) => value,
-            Err(unfit) => return Put::Failed(unfit),
+            Err(unfit) => return Put::Failed(unfit.to_string()),
         };
         put(self.write_processing(handle, peer, Write::Value(value), (token, wait), processing))
     }

@@ -1,10 +1,12 @@
 //! Groups from their definitions.
 
 use super::define::{Definitions, GroupDefinition, MemberDefinition};
+use super::fault::{Fault, Wrong};
 use super::tree::{Node, Part, Place, parts};
 use super::{Group, Mapping, Member};
 use crate::codec::{Kind, Mask, Struct, Type};
 use crate::nt::{Layout, Shape};
+use std::fmt::Display;
 
 /// The groups that can be served, and messages about the others.
 #[derive(Debug, Default)]
@@ -18,11 +20,14 @@ pub struct Built {
 impl Definitions {
     /// Builds the groups. `is_record` returns whether a name is that of a record, `shape` what a field is served as, or why it
     /// cannot be.
-    pub fn build(
+    pub fn build<E: Display>(
         self,
         is_record: impl Fn(&str) -> bool,
-        mut shape: impl FnMut(&str) -> Result<Shape, String>,
+        shape: impl Fn(&str) -> Result<Shape, E>,
     ) -> Built {
+        let shape = |channel: &str| {
+            shape(channel).map_err(|why| Wrong::Channel { channel: channel.to_owned(), why: why.to_string() })
+        };
         let mut built = Built { groups: Vec::new(), faults: self.faults };
         for (name, definition) in self.groups {
             if definition.broken {
@@ -32,9 +37,9 @@ impl Definitions {
                 built.faults.push(format!("group \"{name}\": found a record of this name, expected an unused name"));
                 continue;
             }
-            match group(&name, definition, &mut shape, &mut built.faults) {
+            match group(&name, definition, &shape, &mut built.faults) {
                 Ok(group) => built.groups.push(group),
-                Err(fault) => built.faults.push(fault),
+                Err(fault) => built.faults.push(fault.to_string()),
             }
         }
         built
@@ -44,19 +49,15 @@ impl Definitions {
 fn group(
     name: &str,
     definition: GroupDefinition,
-    shape: &mut impl FnMut(&str) -> Result<Shape, String>,
+    shape: &impl Fn(&str) -> Result<Shape, Wrong>,
     faults: &mut Vec<String>,
-) -> Result<Group, String> {
+) -> Result<Group, Fault> {
+    let in_group = |wrong: Wrong| wrong.at(&format!("group \"{name}\""));
     let mut defined: Vec<(String, MemberDefinition)> = definition.members.into_iter().collect();
     // As in QSRV, members without an order are first.
     defined.sort_by_key(|(_, member)| member.put_order);
     let mut tree = Node::structure(definition.id);
-    let int = Type::Scalar(Kind::I32);
-    let options = vec![("queueSize".to_owned(), int), ("atomic".to_owned(), Type::Scalar(Kind::Bool))];
-    let options = Struct::new("", options).map_err(|fault| fault.to_string())?;
-    let record =
-        Struct::new("", vec![("_options".into(), Type::Struct(options))]).map_err(|fault| fault.to_string())?;
-    insert(&mut tree, "record", Node::of(&Type::Struct(record)))?;
+    options().and_then(|options| insert(&mut tree, "record", options)).map_err(in_group)?;
     let (mut members, mut triggers) = (Vec::new(), Vec::new());
     for (field, definition) in defined {
         let place = definition.place.clone();
@@ -68,18 +69,18 @@ fn group(
             ));
             continue;
         }
-        let (member, node) = member(&field, definition, shape, faults)?;
+        let (member, node) = member(&field, definition, shape, faults).map_err(|wrong| wrong.at(&place))?;
         if let Some(node) = node {
-            insert(&mut tree, &field, node).map_err(|fault| format!("{place}: {fault}"))?;
+            insert(&mut tree, &field, node).map_err(|wrong| wrong.at(&place))?;
         }
         triggers.push((place, trigger));
         members.push(member);
     }
-    let (ty, mut template) = tree.finish().map_err(|fault| format!("group \"{name}\": {fault}"))?;
-    let Type::Struct(fields) = &ty else { return Err(format!("group \"{name}\": it is no structure")) };
+    let (ty, mut template) = tree.finish().map_err(in_group)?;
+    let Type::Struct(fields) = &ty else { return Err(in_group(Wrong::OtherType)) };
     let mut constants = Mask::default();
     for member in &mut members {
-        locate(member, &ty)?;
+        locate(member, &ty).map_err(in_group)?;
         if let Mapping::Constant(_, value) = &member.mapping
             && let Some((_, place)) = member.leaves.first()
             && let Some(target) = place.get_mut(&mut template)
@@ -94,7 +95,16 @@ fn group(
     Ok(Group { name: name.to_owned(), atomic, members, ty: fields.clone(), template, constants })
 }
 
-fn insert(tree: &mut Node, name: &str, node: Node) -> Result<(), String> {
+/// The structure `record` of every group.
+fn options() -> Result<Node, Wrong> {
+    let int = Type::Scalar(Kind::I32);
+    let options = vec![("queueSize".to_owned(), int), ("atomic".to_owned(), Type::Scalar(Kind::Bool))];
+    let options = Struct::new("", options)?;
+    let record = Struct::new("", vec![("_options".into(), Type::Struct(options))])?;
+    Ok(Node::of(&Type::Struct(record)))
+}
+
+fn insert(tree: &mut Node, name: &str, node: Node) -> Result<(), Wrong> {
     tree.insert(&parts(name)?, node)
 }
 
@@ -102,9 +112,9 @@ fn insert(tree: &mut Node, name: &str, node: Node) -> Result<(), String> {
 fn member(
     field: &str,
     definition: MemberDefinition,
-    shape: &mut impl FnMut(&str) -> Result<Shape, String>,
+    shape: &impl Fn(&str) -> Result<Shape, Wrong>,
     faults: &mut Vec<String>,
-) -> Result<(Member, Option<Node>), String> {
+) -> Result<(Member, Option<Node>), Wrong> {
     let MemberDefinition { place, kind, id, mut channel, put_order, constant, .. } = definition;
     let mapping = match (kind.as_str(), constant) {
         ("plain", _) => Mapping::Plain,
@@ -113,19 +123,19 @@ fn member(
         ("proc", _) => Mapping::Process,
         ("structure", _) => Mapping::Structure,
         ("const", Some((ty, value))) => Mapping::Constant(ty, value),
-        ("const", None) => return Err(format!("{place}: found no +const, expected a number, a text, true or false")),
+        ("const", None) => return Err(Wrong::NoConstant),
         _ => Mapping::Scalar,
     };
     let has_field = !matches!(mapping, Mapping::Structure | Mapping::Constant(..));
     if has_field && channel.is_empty() {
-        return Err(format!("{place}: found no +channel, expected a field such as \"VAL\""));
+        return Err(Wrong::NoChannel);
     }
     if !has_field && !channel.is_empty() {
         faults
             .push(format!("{place}: found +channel \"{channel}\", expected none with +type \"{kind}\"; it is ignored"));
         channel.clear();
     }
-    let found = if has_field { Some(shape(&channel).map_err(|fault| format!("{place}: {fault}"))?) } else { None };
+    let found = if has_field { Some(shape(&channel)?) } else { None };
     // The number of a state, without the names.
     let bare = |shape: Shape| if shape == Shape::Enum { Shape::Scalar(Kind::U16) } else { shape };
     let layout = match (&mapping, found) {
@@ -157,11 +167,11 @@ fn member(
 }
 
 /// Finds the places of a member's parts in the finished type.
-fn locate(member: &mut Member, ty: &Type) -> Result<(), String> {
+fn locate(member: &mut Member, ty: &Type) -> Result<(), Wrong> {
     let path = parts(&member.name)?;
-    let lost = |name: &str| format!("the field \"{name}\" has no place in its group");
+    let lost = || Wrong::Lost(member.name.clone());
     if matches!(member.mapping, Mapping::Constant(..)) {
-        member.leaves.push((0, Place::of(ty, &path).ok_or_else(|| lost(&member.name))?));
+        member.leaves.push((0, Place::of(ty, &path).ok_or_else(lost)?));
         return Ok(());
     }
     let Some(layout) = &member.layout else { return Ok(()) };
@@ -177,7 +187,7 @@ fn locate(member: &mut Member, ty: &Type) -> Result<(), String> {
         let names: &[&str] = if matches!(member.mapping, Mapping::Plain | Mapping::Any) { &[] } else { &names };
         let inner = names.iter().map(|name| Part { name: (*name).to_owned(), element: None });
         let full: Vec<Part> = path.iter().cloned().chain(inner).collect();
-        member.leaves.push((bit, Place::of(ty, &full).ok_or_else(|| lost(&member.name))?));
+        member.leaves.push((bit, Place::of(ty, &full).ok_or_else(lost)?));
     }
     Ok(())
 }

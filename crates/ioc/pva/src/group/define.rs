@@ -1,5 +1,6 @@
 //! Definitions of groups as JSON.
 
+use super::fault::{Fault, Wrong};
 use crate::codec::{Kind, Type, Value};
 use base::json::{self, Json};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ const GROUP_KEYS: &str = "+id, +atomic";
 /// The options of a member.
 const MEMBER_KEYS: &str = "+type, +channel, +id, +trigger, +putorder, +const";
 /// The values of `+type`.
-const TYPES: &str = "scalar, plain, any, meta, proc, structure, const";
+pub(super) const TYPES: &str = "scalar, plain, any, meta, proc, structure, const";
 
 /// Groups as defined, by name, and the faults found so far.
 #[derive(Debug, Default)]
@@ -66,13 +67,13 @@ impl Definitions {
             let place = format!("{place}: group \"{name}\"");
             let group = self.groups.entry(name.clone()).or_default();
             let added = match members {
-                _ if name.is_empty() => Err(format!("{place}: found an empty name, expected the name of a channel")),
+                _ if name.is_empty() => Err(unexpected("an empty name", "the name of a channel").at(&place)),
                 Json::Map(members) => group.add(members, &place, record, &mut self.faults),
-                other => Err(format!("{place}: found {}, expected members, {{\"field\": {{…}}}}", describe(&other))),
+                other => Err(unexpected(describe(&other), "members, {\"field\": {…}}").at(&place)),
             };
             if let Err(fault) = added {
                 group.broken = true;
-                self.faults.push(fault);
+                self.faults.push(fault.to_string());
             }
         }
     }
@@ -96,7 +97,7 @@ impl GroupDefinition {
         place: &str,
         record: Option<&str>,
         faults: &mut Vec<String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         for (name, value) in members {
             match (name.as_str(), value) {
                 ("+id", value) => self.id = text(value, place, "+id")?,
@@ -124,10 +125,8 @@ impl GroupDefinition {
                     self.members.insert(name, member);
                 }
                 (_, other) => {
-                    let found = describe(&other);
-                    return Err(format!(
-                        "{place}, field \"{name}\": found {found}, expected options, {{\"+channel\": …}}"
-                    ));
+                    let wrong = unexpected(describe(&other), "options, {\"+channel\": …}");
+                    return Err(wrong.at(&format!("{place}, field \"{name}\"")));
                 }
             }
         }
@@ -141,14 +140,14 @@ impl MemberDefinition {
         place: &str,
         record: Option<&str>,
         faults: &mut Vec<String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Fault> {
         let mut member = Self { place: place.to_owned(), kind: "scalar".into(), ..Self::default() };
         for (key, value) in options {
             match key.as_str() {
                 "+type" => {
                     let kind = text(value, place, "+type")?;
                     if !TYPES.split(", ").any(|known| known == kind) {
-                        return Err(format!("{place}: found +type \"{kind}\", expected one of {TYPES}"));
+                        return Err(Wrong::Kind(kind).at(place));
                     }
                     member.kind = kind;
                 }
@@ -166,13 +165,15 @@ impl MemberDefinition {
                     Json::Real(order) if order.fract() == 0.0 && order.abs() < 1e15 => {
                         member.put_order = Some(order as i64)
                     }
-                    other => return Err(format!("{place}: found +putorder {}, expected an integer", describe(&other))),
+                    other => {
+                        let found = format!("+putorder {}", describe(&other));
+                        return Err(unexpected(found, "an integer").at(place));
+                    }
                 },
                 "+const" => {
-                    let found = describe(&value);
-                    let constant = constant(value);
-                    let wrong = || format!("{place}: found +const {found}, expected a number, a text, true or false");
-                    member.constant = Some(constant.ok_or_else(wrong)?);
+                    let found = format!("+const {}", describe(&value));
+                    let wrong = || unexpected(found, "a number, a text, true or false").at(place);
+                    member.constant = Some(constant(value).ok_or_else(wrong)?);
                 }
                 key => faults
                     .push(format!("{place}: found option \"{key}\", expected one of {MEMBER_KEYS}; it is ignored")),
@@ -192,21 +193,25 @@ fn constant(value: Json) -> Option<(Type, Value)> {
     })
 }
 
-fn text(value: Json, place: &str, key: &str) -> Result<String, String> {
+fn text(value: Json, place: &str, key: &str) -> Result<String, Fault> {
     match value {
         Json::Text(text) => Ok(text),
-        other => Err(format!("{place}: found {key} {}, expected a text", describe(&other))),
+        other => Err(unexpected(format!("{key} {}", describe(&other)), "a text").at(place)),
     }
 }
 
 /// A boolean. QSRV also accepts numbers and texts.
-fn boolean(value: Json, place: &str, key: &str) -> Result<bool, String> {
+fn boolean(value: Json, place: &str, key: &str) -> Result<bool, Fault> {
     match value {
         Json::Bool(on) => Ok(on),
         Json::Int(number) => Ok(number != 0),
         Json::Text(text) if text == "true" || text == "false" => Ok(text == "true"),
-        other => Err(format!("{place}: found {key} {}, expected true or false", describe(&other))),
+        other => Err(unexpected(format!("{key} {}", describe(&other)), "true or false").at(place)),
     }
+}
+
+fn unexpected(found: impl Into<String>, expected: &'static str) -> Wrong {
+    Wrong::Value { found: found.into(), expected }
 }
 
 /// A value as found, for messages.

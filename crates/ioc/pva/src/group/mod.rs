@@ -6,6 +6,7 @@
 
 mod build;
 mod define;
+mod fault;
 mod tree;
 
 #[cfg(test)]
@@ -17,7 +18,6 @@ pub use define::Definitions;
 use crate::codec::{Mask, Struct, Type, Value};
 use crate::nt::{Layout, Shape, Unfit, View, Written};
 use base::EventMask;
-use std::fmt;
 use std::sync::Arc;
 use tree::Place;
 
@@ -105,23 +105,14 @@ pub struct MemberWrite {
 }
 
 /// The reason why a write to a group is refused.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// A value does not fit a member.
+    #[error("{0}: {1}")]
     Unfit(String, Unfit),
     /// No marked field is written.
+    #[error("No fields changed: {0} is read only, expected a member with +putorder")]
     Nothing(String),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unfit(name, unfit) => write!(f, "{name}: {unfit}"),
-            Self::Nothing(names) => {
-                write!(f, "No fields changed: {names} is read only, expected a member with +putorder")
-            }
-        }
-    }
 }
 
 impl Group {

@@ -1,11 +1,12 @@
 //! The structure of a group while it is built, and places in it.
 
+use super::fault::Wrong;
 use crate::codec::{Struct, Type, Value};
 
 /// Maximum number of elements of an array of structures.
-const ELEMENTS_MAX: usize = 1_000;
+pub(super) const ELEMENTS_MAX: usize = 1_000;
 /// Maximum number of parts of a name, so that the type does not exceed the depth of a type.
-const PARTS_MAX: usize = 16;
+pub(super) const PARTS_MAX: usize = 16;
 
 /// A part of a name such as `a[0].b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +16,14 @@ pub(super) struct Part {
 }
 
 /// Splits a name into its parts.
-pub(super) fn parts(name: &str) -> Result<Vec<Part>, String> {
+pub(super) fn parts(name: &str) -> Result<Vec<Part>, Wrong> {
     if name.is_empty() {
         return Ok(Vec::new());
     }
-    let wrong = || format!("found the name \"{name}\", expected parts like \"a.b\" or \"a[0].b\"");
+    let wrong = || Wrong::Name(name.to_owned());
     let count = name.split('.').count();
     if count > PARTS_MAX {
-        return Err(format!("found a name with {count} parts, expected at most {PARTS_MAX}"));
+        return Err(Wrong::Parts(count));
     }
     let valid = |word: &str| {
         word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
@@ -31,11 +32,11 @@ pub(super) fn parts(name: &str) -> Result<Vec<Part>, String> {
     let part = |word: &str| {
         let (name, element) = match word.strip_suffix(']') {
             None => (word, None),
-            Some(word) => {
-                let (name, number) = word.split_once('[').ok_or_else(wrong)?;
+            Some(open) => {
+                let (name, number) = open.split_once('[').ok_or_else(wrong)?;
                 let element = number.parse::<usize>().map_err(|_| wrong())?;
                 if element >= ELEMENTS_MAX {
-                    return Err(format!("found element {element} in \"{word}]\", expected less than {ELEMENTS_MAX}"));
+                    return Err(Wrong::Element { element, word: word.to_owned() });
                 }
                 (name, Some(element))
             }
@@ -77,11 +78,11 @@ impl Node {
     }
 
     /// Adds a node at a place. Structures at the same place are merged.
-    pub(super) fn insert(&mut self, parts: &[Part], node: Self) -> Result<(), String> {
+    pub(super) fn insert(&mut self, parts: &[Part], node: Self) -> Result<(), Wrong> {
         let Some((first, rest)) = parts.split_first() else { return self.merge(node) };
         let fields = match self {
             Self::Struct { fields, .. } | Self::Array { fields, .. } => fields,
-            Self::Leaf(_) => return Err(format!("\"{}\" is in a field that is no structure", first.name)),
+            Self::Leaf(_) => return Err(Wrong::NoStructure(first.name.clone())),
         };
         let index = fields.iter().position(|(name, _)| *name == first.name).unwrap_or_else(|| {
             let new = match first.element {
@@ -100,16 +101,14 @@ impl Node {
         match (&mut *target, first.element) {
             (Self::Array { count, .. }, Some(element)) => *count = (*count).max(element + 1),
             (Self::Array { .. }, None) if rest.is_empty() && matches!(node, Self::Struct { .. }) => {}
-            (Self::Array { .. }, None) => {
-                return Err(format!("\"{}\" is an array, expected an element like [0]", first.name));
-            }
-            (_, Some(_)) => return Err(format!("\"{}\" is no array elsewhere in the group", first.name)),
+            (Self::Array { .. }, None) => return Err(Wrong::WholeArray(first.name.clone())),
+            (_, Some(_)) => return Err(Wrong::NoArray(first.name.clone())),
             _ => {}
         }
         target.insert(rest, node)
     }
 
-    fn merge(&mut self, node: Self) -> Result<(), String> {
+    fn merge(&mut self, node: Self) -> Result<(), Wrong> {
         match (self, node) {
             (Self::Struct { id, fields } | Self::Array { id, fields, .. }, Self::Struct { id: new, fields: more }) => {
                 if !new.is_empty() {
@@ -124,12 +123,12 @@ impl Node {
                 Ok(())
             }
             (Self::Leaf(one), Self::Leaf(other)) if *one == other => Ok(()),
-            _ => Err("it has another type elsewhere in the group".into()),
+            _ => Err(Wrong::OtherType),
         }
     }
 
     /// The finished type and its value of zeros.
-    pub(super) fn finish(&self) -> Result<(Type, Value), String> {
+    pub(super) fn finish(&self) -> Result<(Type, Value), Wrong> {
         let of = |id: &str, fields: &[(String, Self)]| {
             let (mut types, mut values) = (Vec::new(), Vec::new());
             for (name, node) in fields {
@@ -137,8 +136,8 @@ impl Node {
                 types.push((name.clone(), ty));
                 values.push(value);
             }
-            let ty = Struct::new(id, types).map_err(|fault| fault.to_string())?;
-            Ok::<_, String>((ty, Value::Struct(values)))
+            let ty = Struct::new(id, types)?;
+            Ok::<_, Wrong>((ty, Value::Struct(values)))
         };
         Ok(match self {
             Self::Leaf(ty) => (ty.clone(), Value::zero(ty)),

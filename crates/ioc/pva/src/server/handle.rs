@@ -245,7 +245,7 @@ impl Server {
         } else if select.is_none() {
             Some(format!("the channel has none of the fields {}", request.fields.join(", ")))
         } else {
-            process_option(&request, layout.shape()).err()
+            process_option(&request, layout.shape()).err().map(|wrong| wrong.to_string())
         };
         if let Some(refused) = refused {
             conn.refuse(command, ioid, sub, &refused);
@@ -325,16 +325,23 @@ pub(super) fn call_argument(
     Ok(Some((ty, value)))
 }
 
+/// A value of the option `process` that is refused.
+#[derive(Debug, thiserror::Error)]
+enum WrongProcess {
+    #[error("record[process={0}] of a group is not supported, expected passive")]
+    OfGroup(String),
+    #[error("record[process={0}] is unknown, expected true, false or passive")]
+    Unknown(String),
+}
+
 /// The option `process`: whether a write processes the record; `None` if the record specifies it. In a group, each record does.
-fn process_option(request: &Request, shape: Shape) -> Result<Option<bool>, String> {
+fn process_option(request: &Request, shape: Shape) -> Result<Option<bool>, WrongProcess> {
     match request.option("process") {
         None => Ok(None),
         Some(text) if text.eq_ignore_ascii_case("passive") => Ok(None),
-        Some(text) if shape == Shape::Structure => {
-            Err(format!("record[process={text}] of a group is not supported, expected passive"))
-        }
+        Some(text) if shape == Shape::Structure => Err(WrongProcess::OfGroup(text.to_owned())),
         Some(_) if request.is_set("process") => Ok(Some(true)),
         Some(text) if text.eq_ignore_ascii_case("false") || text == "0" => Ok(Some(false)),
-        Some(text) => Err(format!("record[process={text}] is unknown, expected true, false or passive")),
+        Some(text) => Err(WrongProcess::Unknown(text.to_owned())),
     }
 }

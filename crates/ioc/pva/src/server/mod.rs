@@ -18,7 +18,7 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
-use crate::codec::{Mask, Order, Struct, Writer};
+use crate::codec::{Mask, Order, Status, Struct, Writer};
 use crate::nt::{Hints, Layout, Shape, View, Written};
 use crate::search::{Identity, SearchCounters};
 use base::{Alarm, Annotation, DurNs, EventMask, MonoNs, NumberHash, Stamp, Value};
@@ -137,7 +137,7 @@ pub trait Source {
     /// Reads a structure that is no record's field.
     fn read_structure(&mut self, handle: u64, options: Options, token: Token) -> StructureGet {
         let _ = (handle, options, token);
-        StructureGet::Failed("the source has no structures".into())
+        StructureGet::Failed(Status::error("the source has no structures"))
     }
     /// Warnings about the last write for its client.
     fn take_warnings(&mut self) -> Vec<String> {

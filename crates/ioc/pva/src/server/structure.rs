@@ -31,8 +31,8 @@ pub enum StructureGet {
     Done(Snapshot),
     /// [`Server::answer_structure`] follows.
     Sent,
-    /// The value cannot be read, with the reason.
-    Failed(String),
+    /// The value cannot be read. The client receives this status.
+    Failed(Status),
 }
 
 /// The state of an operation on a structure.
@@ -91,12 +91,12 @@ impl Server {
         match source.read_structure(handle, options, token) {
             StructureGet::Done(snapshot) => self.answer_structure(token, Ok(snapshot), source),
             StructureGet::Sent => {}
-            StructureGet::Failed(reason) => self.answer_structure(token, Err(reason), source),
+            StructureGet::Failed(status) => self.answer_structure(token, Err(status), source),
         }
     }
 
-    /// The answer to a read that was [`StructureGet::Sent`], or why it failed.
-    pub fn answer_structure(&mut self, token: Token, answer: Result<Snapshot, String>, source: &mut impl Source) {
+    /// The answer to a read that was [`StructureGet::Sent`], or the status that the client receives instead.
+    pub fn answer_structure(&mut self, token: Token, answer: Result<Snapshot, Status>, source: &mut impl Source) {
         let id = (token.0 >> 32) as u32;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(ioid) = conn.pending.remove(&token.0) else { return };
@@ -110,7 +110,7 @@ impl Server {
                 reply_snapshot(conn, ioid, sub, &snapshot);
                 self.ended(id, ioid, sub, source);
             }
-            (Err(reason), _) => self.finish(id, ioid, sub, &Status::error(reason), source),
+            (Err(status), _) => self.finish(id, ioid, sub, &status, source),
         }
         self.touch(id);
     }
@@ -128,7 +128,7 @@ impl Server {
         match source.read_structure(handle, Options { atomic: Some(true) }, token) {
             StructureGet::Done(snapshot) => self.answer_structure(token, Ok(snapshot), source),
             StructureGet::Sent => {}
-            StructureGet::Failed(reason) => self.answer_structure(token, Err(reason), source),
+            StructureGet::Failed(status) => self.answer_structure(token, Err(status), source),
         }
     }
 

@@ -13,7 +13,7 @@ mod tests;
 
 use super::{Backend, Store};
 use ca::server::{Peer, Post};
-use pva::codec::{Mask, Struct, Value as Tree};
+use pva::codec::{Mask, Status, Struct, Value as Tree};
 use pva::group::{Definitions, Group, Mapping};
 use pva::nt::{Hints, Shape};
 use pva::server::{self, Access, Opened, Put, Snapshot};
@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 256;
 /// A result for the server of PVAccess.
 pub(crate) enum GroupResult {
     /// The answer to a read.
-    Answer(server::Token, Result<Snapshot, String>),
+    Answer(server::Token, Result<Snapshot, Status>),
     /// The answer to a write.
     Written(server::Token, Put),
     /// A changed value.
@@ -133,13 +133,24 @@ fn index_of(handle: u64) -> Option<usize> {
     is_group(handle).then_some((handle & !GROUPS) as usize)
 }
 
+/// An atomic group has more fields of one thread than a job may read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "found {count} fields that the thread of \"{owner}\" owns, expected at most {MEMBERS_MAX} in an atomic group\n  try: \"+atomic\": false"
+)]
+struct TooMany {
+    count: usize,
+    owner: String,
+}
+
 /// Access rules apply to the IOC as they do to a local user without a name.
 const SELF: Peer<'_> = Peer { user: "", host: "", address: "" };
 
 impl Store {
     /// Defines groups. Returns what is wrong with definitions. Groups without a fault are served.
     pub(crate) fn define_groups(&mut self, definitions: Definitions) -> Vec<String> {
-        let built = definitions.build(|name| self.db.find(name).is_ok(), |channel| self.shape_of(channel));
+        let built =
+            definitions.build(|name| self.db.find(name).is_ok(), |channel| super::pva::shape_of(&self.db, channel));
         let mut faults = built.faults;
         for group in built.groups {
             let name = group.name.clone();
@@ -156,11 +167,7 @@ impl Store {
         definitions.build(|name| db.find(name).is_ok(), shape).faults
     }
 
-    fn shape_of(&self, channel: &str) -> Result<Shape, String> {
-        super::pva::shape_of(&self.db, channel)
-    }
-
-    fn add_group(&mut self, group: Group) -> Result<(), String> {
+    fn add_group(&mut self, group: Group) -> Result<(), TooMany> {
         let mut owned: HashMap<usize, usize> = HashMap::new();
         let channels: Vec<Option<db::Channel>> = group
             .members
@@ -174,9 +181,7 @@ impl Store {
         }
         if let Some((shard, count)) = owned.iter().find(|(_, count)| **count > MEMBERS_MAX && group.atomic) {
             let owner = self.shards.get(*shard).map_or("a scan group", |shard| shard.name.as_str());
-            return Err(format!(
-                "found {count} fields that the thread of \"{owner}\" owns, expected at most {MEMBERS_MAX} in an atomic group\n  try: \"+atomic\": false"
-            ));
+            return Err(TooMany { count: *count, owner: owner.to_owned() });
         }
         let index = self.groups.list.len();
         let mut fields = Vec::new();
@@ -293,7 +298,7 @@ impl Store {
         }
         for waiting in state.waiting {
             self.groups.results.push_back(match waiting {
-                Waiting::Read(token, _) => GroupResult::Answer(token, Err("the group has ended".into())),
+                Waiting::Read(token, _) => GroupResult::Answer(token, Err(Status::error("the group has ended"))),
                 Waiting::Write(writing) => {
                     GroupResult::Written(writing.token, Put::Failed("the group has ended".into()))
                 }

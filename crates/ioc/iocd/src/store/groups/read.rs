@@ -8,7 +8,7 @@ use crate::store::{Store, entry};
 use base::EventMask;
 use ca::encode::Needs;
 use ca::server::{Post, PutOutcome};
-use pva::codec::Mask;
+use pva::codec::{Mask, Status};
 use pva::nt::View;
 use pva::server::{Options, Snapshot, StructureGet, Token};
 use std::collections::BTreeMap;
@@ -27,14 +27,16 @@ pub(super) struct Reading {
 impl Store {
     /// Reads a group for a client.
     pub(crate) fn read_group(&mut self, handle: u64, options: Options, token: Token) -> StructureGet {
-        let Some(index) = index_of(handle) else { return StructureGet::Failed("this is no group".into()) };
+        let Some(index) = index_of(handle) else { return StructureGet::Failed(Status::error("this is no group")) };
         let Some(Some(state)) = self.groups.list.get_mut(index) else {
-            return StructureGet::Failed("the group has ended".into());
+            return StructureGet::Failed(Status::error("the group has ended"));
         };
         let atomic = options.atomic.unwrap_or(state.group.atomic);
         if state.held {
             if state.waiting.len() >= WAITING_MAX {
-                return StructureGet::Failed(format!("{WAITING_MAX} requests wait for a write to the group"));
+                return StructureGet::Failed(Status::error(format!(
+                    "{WAITING_MAX} requests wait for a write to the group"
+                )));
             }
             state.waiting.push_back(Waiting::Read(token, atomic));
             return StructureGet::Sent;

@@ -5,12 +5,13 @@ use super::{Call, GroupResult, WAITING_MAX, Waiting, index_of};
 use crate::bridge::Holder;
 use crate::execute::members;
 use crate::job::{Logged, MemberAction, MemberPart, MemberStep};
+use crate::store::pva::Unfit;
 use crate::store::{Backend, NO_ROOM, Store, log_part};
 use base::FieldType;
 use ca::encode::{Needs, Reading};
 use ca::server::{Peer, PutOutcome, Token};
 use pva::codec::{Mask, Value as Tree};
-use pva::group::MemberWrite;
+use pva::group::{MemberWrite, Refused};
 use pva::server::{self, Put};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -44,6 +45,32 @@ pub(super) struct Writing {
     pending: HashSet<u64>,
 }
 
+/// The reason why a group is not written.
+#[derive(Debug, thiserror::Error)]
+enum NoWrite {
+    #[error("the group has ended")]
+    Ended,
+    #[error(transparent)]
+    Value(#[from] Refused),
+    #[error("{0}: {1}")]
+    Member(String, NoMember),
+}
+
+/// The reason why a member of a group is not written.
+#[derive(Debug, thiserror::Error)]
+enum NoMember {
+    #[error("the record was removed")]
+    Removed,
+    #[error("no write access to {0}")]
+    Access(String),
+    #[error("found a link, expected a value field")]
+    Link,
+    #[error(transparent)]
+    Value(#[from] Unfit),
+    #[error(transparent)]
+    NotFound(#[from] db::FindError),
+}
+
 impl Store {
     /// Writes members of a group. The result may follow later.
     pub(crate) fn write_group(
@@ -57,7 +84,7 @@ impl Store {
         let Some(group) = index_of(handle) else { return Put::Failed("the group has ended".into()) };
         let (parts, names) = match self.plan_write(handle, peer, (marks, value), wait) {
             Ok(planned) => planned,
-            Err(why) => return Put::Failed(why),
+            Err(why) => return Put::Failed(why.to_string()),
         };
         if parts.is_empty() {
             return Put::Done;
@@ -106,9 +133,9 @@ impl Store {
         peer: Peer<'_>,
         (marks, value): (&Mask, &Tree),
         wait: bool,
-    ) -> Result<(Vec<(Holder, MemberPart)>, Vec<String>), String> {
-        let state = self.groups.get(handle).ok_or("the group has ended")?;
-        let (writes, ignored) = state.group.writes(marks, value).map_err(|refused| refused.to_string())?;
+    ) -> Result<(Vec<(Holder, MemberPart)>, Vec<String>), NoWrite> {
+        let state = self.groups.get(handle).ok_or(NoWrite::Ended)?;
+        let (writes, ignored) = state.group.writes(marks, value)?;
         let members: Vec<(String, Option<u64>, Option<String>)> = writes
             .iter()
             .map(|write| {
@@ -120,7 +147,8 @@ impl Store {
         let (mut parts, mut names) = (Vec::new(), Vec::new());
         for (write, (name, field, channel)) in writes.into_iter().zip(members) {
             let Some(field) = field else { continue };
-            let part = self.plan_member(write, field, peer, wait).map_err(|why| format!("{name}: {why}"))?;
+            let part = self.plan_member(write, field, peer, wait);
+            let part = part.map_err(|why| NoWrite::Member(name.clone(), why))?;
             parts.push(part);
             names.push(channel.unwrap_or(name));
         }
@@ -133,19 +161,19 @@ impl Store {
         field: u64,
         peer: Peer<'_>,
         wait: bool,
-    ) -> Result<(Holder, MemberPart), String> {
-        let entry = self.entry(field).ok_or("the record was removed")?;
+    ) -> Result<(Holder, MemberPart), NoMember> {
+        let entry = self.entry(field).ok_or(NoMember::Removed)?;
         let channel = entry.channel.clone();
         let (owner, there) = entry.there();
         let mut there = there.clone();
         let info = self.db.info(&channel);
         if !self.guard.access(&self.db, &channel, &info, peer).write {
-            return Err(format!("no write access to {}", self.db.channel_name(&channel)));
+            return Err(NoMember::Access(self.db.channel_name(&channel)));
         }
         let trapped = self.put_log.is_some() && self.is_trapped(&channel, peer);
         let (mut log, mut reading) = (None, Reading { value: NO_ROOM, ..Reading::default() });
         let action = match write.value {
-            Some(_) if info.kind == FieldType::Link => return Err("found a link, expected a value field".into()),
+            Some(_) if info.kind == FieldType::Link => return Err(NoMember::Link),
             Some(written) => {
                 let value = self.value_of(field, written)?;
                 if trapped && let Some(entry) = self.entry(field) {
@@ -156,7 +184,7 @@ impl Store {
             }
             None => {
                 let record = self.db.name_of(channel.record).to_owned();
-                let process = self.db.find(&format!("{record}.PROC")).map_err(|error| error.to_string())?;
+                let process = self.db.find(&format!("{record}.PROC"))?;
                 let always = process.field == channel.field;
                 let passive = self.db.fields(channel.record).get(usize::from(channel.field));
                 let processes = always || passive.is_some_and(|def| def.process_passive);

@@ -69,7 +69,7 @@ fn a_structure_is_read_with_its_selected_fields() {
     bench.ask(command::GET, sid, 1, 0);
     assert!(bench.take().is_empty());
     let token = bench.values.asked[0];
-    bench.server.answer_structure(token, Err("the record is gone".into()), &mut bench.values);
+    bench.server.answer_structure(token, Err(Status::error("the record is gone")), &mut bench.values);
     assert_eq!(super::status(&bench.one().1), Status::error("the record is gone"));
     bench.values.access = Some(Access { read: false, write: true });
     bench.server.refresh_access(&mut bench.values);
