@@ -4,7 +4,7 @@
 
 use base::MonoNs;
 use em::{DeviceError, Options, serve};
-use equipment::{Access, Datum, Device, DeviceFault, DeviceSpec, Driver, Pace};
+use equipment::{Access, Datum, Device, DeviceFault, DeviceSpec, Driver, ExpectedPoint, Pace};
 use table::{Table, key};
 
 static DICE: Driver = Driver {
@@ -21,7 +21,7 @@ static DICE: Driver = Driver {
         ],
     },
     // With `Access::ReadOnly` the check would refuse rows that write the point. Here the device itself refuses the write.
-    point: |point| if point == "roll" { Ok(Access::ReadWrite) } else { Err("roll".to_owned()) },
+    point: |point| if point == "roll" { Ok(Access::ReadWrite) } else { Err(ExpectedPoint("roll".to_owned())) },
 };
 
 struct Dice {

@@ -87,8 +87,8 @@ pub enum DeviceError {
         source: port::BadOption,
     },
     /// A point is invalid: the expected syntax.
-    #[error("{0}")]
-    Point(String),
+    #[error(transparent)]
+    Point(equipment::ExpectedPoint),
     /// The protocol file cannot be read.
     #[error("protocol file {}: {source}", file.display())]
     File {

@@ -72,7 +72,7 @@ pub fn read(file: &Path, more: &[&'static Driver]) -> Result<Checked, Error> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let main = text_of(file).map_err(|source| Error::File { file: file.to_owned(), source })?;
     let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().chain(DRIVERS).chain(more.iter().copied()).collect();
-    let load = &mut |name: &str| text_of(&folder.join(name)).map_err(|error| error.to_string());
+    let load = &mut |name: &str| text_of(&folder.join(name)).map_err(std::io::Error::other);
     Ok(check(&file.display().to_string(), &main, &drivers, load, &LocalMachine { folder }))
 }
 

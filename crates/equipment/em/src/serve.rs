@@ -432,7 +432,8 @@ mod tests {
              complement = \"i\"\ndevice = \"ps_{{n}}\"\npoint = \"i\"\n"
         );
         let drivers: Vec<&'static Driver> = equipment::DRIVERS.iter().collect();
-        let checked = equipment::check("m.toml", &text, &drivers, &mut |_| Err("none".into()), &());
+        let checked =
+            equipment::check("m.toml", &text, &drivers, &mut |_| Err(std::io::ErrorKind::NotFound.into()), &());
         assert_eq!(claims(&checked.tables.unwrap()), ["sr_mag_ps"]);
     }
 }

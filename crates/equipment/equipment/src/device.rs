@@ -40,9 +40,14 @@ pub struct Driver {
     /// Parses a point name, and returns its access rights.
     ///
     /// # Errors
-    /// The expected point names.
-    pub point: fn(&str) -> Result<Access, String>,
+    /// No point of the driver has such a name.
+    pub point: fn(&str) -> Result<Access, ExpectedPoint>,
 }
+
+/// A driver has no point of a name. The text is the expected names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExpectedPoint(pub String);
 
 /// The access rights of a point, as far as the driver knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,16 +286,17 @@ pub const DRIVERS: &[Driver] = &[
     },
 ];
 
-fn among(points: &[&str], writable: &[&str], point: &str) -> Result<Access, String> {
+fn among(points: &[&str], writable: &[&str], point: &str) -> Result<Access, ExpectedPoint> {
     if points.contains(&point) {
         return Ok(if writable.contains(&point) { Access::ReadWrite } else { Access::ReadOnly });
     }
     let meant = base::nearest(point, points.iter().copied()).map(|meant| format!(" (did you mean `{meant}`?)"));
-    Err(format!("{}{}", points.join(", "), meant.unwrap_or_default()))
+    Err(ExpectedPoint(format!("{}{}", points.join(", "), meant.unwrap_or_default())))
 }
 
 /// A point name of any printable characters.
-fn word(point: &str) -> Result<Access, String> {
+fn word(point: &str) -> Result<Access, ExpectedPoint> {
     let fits = !point.is_empty() && point.len() <= 64 && point.chars().all(|c| c.is_ascii_graphic());
-    if fits { Ok(Access::ReadWrite) } else { Err("1 to 64 printable characters without blanks".to_owned()) }
+    let expected = || ExpectedPoint("1 to 64 printable characters without blanks".to_owned());
+    fits.then_some(Access::ReadWrite).ok_or_else(expected)
 }

@@ -28,7 +28,7 @@
 //! limits = [0, 600]
 //! "#;
 //! let drivers: Vec<_> = DRIVERS.iter().collect();
-//! let checked = check("magnets.toml", text, &drivers, &mut |name| Err(format!("no file {name}")), &());
+//! let checked = check("magnets.toml", text, &drivers, &mut |_| Err(std::io::ErrorKind::NotFound.into()), &());
 //! let tables = checked.tables.as_ref().unwrap_or_else(|| panic!("{}", checked.render()));
 //! let steps = dry_run(tables, "put/sr_mag_ps_b/120.5A", None).unwrap();
 //! assert!(steps.contains("ps_b (power-supply, rt-safe, real-time lane): write setpoint"), "{steps}");
@@ -54,11 +54,11 @@ mod unit;
 pub use agent::{Agent, is_agent};
 pub use convert::Convert;
 pub use datum::{Datum, DeviceFault, Fault};
-pub use device::{Access, DRIVERS, Device, Driver, Pace};
+pub use device::{Access, DRIVERS, Device, Driver, ExpectedPoint, Pace};
 pub use dry::{DryRunError, dry_run};
 pub use keys::document;
 pub use lane::{Answer, Answers, Lane, LaneError, PENDING_MAX};
-pub use pattern::Pattern;
+pub use pattern::{BadPattern, NoValue, Pattern};
 pub use read::{At, Checked, FileFindings, Machine, POLLED_NAME_BYTES_MAX, POLLED_UNIT_BYTES_MAX, Wrong, check};
 pub use tables::{DeviceSpec, Entry, Poll, Reached, Row, Settings, Tables};
 pub use unit::Unit;

@@ -5,6 +5,28 @@ use std::fmt;
 /// Maximum number of captures in one pattern.
 pub(crate) const CAPTURES_MAX: usize = 8;
 
+/// A pattern is malformed. The text is what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPattern {
+    /// A brace has no partner.
+    #[error("an opening and a closing brace for each capture, such as `sr_mag_ps_{{name}}`")]
+    Braces,
+    /// The name of a capture.
+    #[error("letters, digits and `_` between the braces, such as `{{name}}`")]
+    Name,
+    /// Two captures without a text between them.
+    #[error("a text between two captures, which marks the end of the first")]
+    Adjacent,
+    /// Too many captures.
+    #[error("at most {CAPTURES_MAX} captures")]
+    Captures,
+}
+
+/// The name of a capture without a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{{{0}}}` is not defined")]
+pub struct NoValue(pub String);
+
 /// A text with named captures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
@@ -26,22 +48,22 @@ impl Pattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// The expected syntax.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
+    /// Its syntax is wrong.
+    pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let mut parts = vec![String::new()];
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             let (before, from) = rest.split_at(at);
             parts.last_mut().expect("never empty").push_str(before);
             let Some((name, after)) = from.strip_prefix('{').and_then(|from| from.split_once('}')) else {
-                return Err("an opening and a closing brace for each capture, such as `sr_mag_ps_{name}`");
+                return Err(BadPattern::Braces);
             };
             let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             if name.is_empty() || !name.chars().all(word) {
-                return Err("letters, digits and `_` between the braces, such as `{name}`");
+                return Err(BadPattern::Name);
             }
             if parts.len() > 1 && parts.last().is_some_and(String::is_empty) {
-                return Err("a text between two captures, which marks the end of the first");
+                return Err(BadPattern::Adjacent);
             }
             parts.push(name.to_owned());
             parts.push(String::new());
@@ -51,7 +73,7 @@ impl Pattern {
         let pattern = Self { parts };
         let names: Vec<&str> = pattern.captures().collect();
         if names.len() > CAPTURES_MAX {
-            return Err("at most 8 captures");
+            return Err(BadPattern::Captures);
         }
         Ok(pattern)
     }
@@ -89,14 +111,14 @@ impl Pattern {
     /// Substitutes the captures.
     ///
     /// # Errors
-    /// The name of the first capture without a value.
-    pub fn fill(&self, bound: &[(String, String)]) -> Result<String, &str> {
+    /// A capture has no value.
+    pub fn fill(&self, bound: &[(String, String)]) -> Result<String, NoValue> {
         let mut text = String::new();
         for (index, part) in self.parts.iter().enumerate() {
             if index % 2 == 0 {
                 text.push_str(part);
             } else {
-                let (_, value) = bound.iter().find(|(name, _)| name == part).ok_or(part.as_str())?;
+                let (_, value) = bound.iter().find(|(name, _)| name == part).ok_or_else(|| NoValue(part.clone()))?;
                 text.push_str(value);
             }
         }
@@ -150,6 +172,6 @@ mod tests {
     fn holes_are_filled_with_the_captures() {
         let bound = Pattern::parse("ps_{name}").unwrap().matches("ps_b").unwrap();
         assert_eq!(Pattern::parse("sr_mag_ps_{name}").unwrap().fill(&bound), Ok("sr_mag_ps_b".to_owned()));
-        assert_eq!(Pattern::parse("{other}").unwrap().fill(&bound), Err("other"));
+        assert_eq!(Pattern::parse("{other}").unwrap().fill(&bound), Err(NoValue("other".to_owned())));
     }
 }

@@ -101,7 +101,7 @@ pub fn check(
     name: &str,
     text: &str,
     drivers: &[&'static Driver],
-    load: &mut dyn FnMut(&str) -> Result<String, String>,
+    load: &mut dyn FnMut(&str) -> std::io::Result<String>,
     machine: &dyn Machine,
 ) -> Checked {
     let mut found = Diagnostics::new(text);
@@ -497,7 +497,7 @@ fn pattern(section: &Section<'_>, name: &str, found: &mut Diagnostics<'_>) -> Op
     match Pattern::parse(text) {
         Ok(pattern) => Some((pattern, span)),
         Err(expected) => {
-            found.error(span, format!("`{name}` cannot be {:?}", clipped(text)), expected, "");
+            found.error(span, format!("`{name}` cannot be {:?}", clipped(text)), expected.to_string(), "");
             None
         }
     }

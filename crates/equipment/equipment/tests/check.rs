@@ -9,7 +9,7 @@ fn drivers() -> Vec<&'static Driver> {
 }
 
 fn read(text: &str) -> Checked {
-    check("em.toml", text, &drivers(), &mut |name| Err(format!("no file {name}")), &())
+    check("em.toml", text, &drivers(), &mut |name| Err(std::io::Error::other(format!("no file {name}"))), &())
 }
 
 const GOOD: &str = r#"[manager]
@@ -190,7 +190,9 @@ name = "values"
 period = "1s"
 objects = ["sr_long/*"]
 "#;
-    let shown = check("em.toml", text, &drivers(), &mut |name| Err(format!("no file {name}")), &TwoCpus).render();
+    let shown =
+        check("em.toml", text, &drivers(), &mut |name| Err(std::io::Error::other(format!("no file {name}"))), &TwoCpus)
+            .render();
     for expected in [
         "CPU 77 is not online\n  --> em.toml:3:7",
         "= expected: CPUs of this machine: 0-1",

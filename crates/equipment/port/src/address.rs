@@ -103,6 +103,9 @@ impl fmt::Display for BadOption {
 
 impl std::error::Error for BadOption {}
 
+/// The value that an option takes.
+struct Expected(&'static str);
+
 impl Tcp {
     /// A server whose connection is closed after 20 s without an answer of its host.
     #[must_use]
@@ -110,14 +113,14 @@ impl Tcp {
         Self { host: host.to_owned(), port, dead_after: Some(DurNs::from_secs(20)) }
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Expected> {
         if key != "keepalive" {
-            return Err("keepalive, which is all that a TCP port has");
+            return Err(Expected("keepalive, which is all that a TCP port has"));
         }
         self.dead_after = match (value, value.parse::<DurNs>()) {
             ("N" | "n" | "no" | "0", _) => None,
             (_, Ok(time)) if (DurNs::from_secs(2)..=DurNs::from_secs(3_600)).contains(&time) => Some(time),
-            _ => return Err("2s to 1h, such as 20s, or N"),
+            _ => return Err(Expected("2s to 1h, such as 20s, or N")),
         };
         Ok(())
     }
@@ -187,14 +190,14 @@ impl Address {
             Self::Com(com) if key == "keepalive" => com.server.set(key, value),
             Self::Com(com) => com.line.set(key, value),
             Self::Tcp(tcp) => tcp.set(key, value),
-            Self::Udp(..) => Err("no option: datagrams have no options"),
+            Self::Udp(..) => Err(Expected("no option: datagrams have no options")),
         };
-        set.map_err(|expected| BadOption { key: key.to_owned(), value: value.to_owned(), expected })
+        set.map_err(|Expected(expected)| BadOption { key: key.to_owned(), value: value.to_owned(), expected })
     }
 }
 
 impl Serial {
-    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Expected> {
         let yes = match value {
             "Y" | "y" | "yes" | "1" => Some(true),
             "N" | "n" | "no" | "0" => Some(false),
@@ -203,29 +206,29 @@ impl Serial {
         match (key, yes) {
             ("baud", _) => match value.parse().ok().filter(|baud| (50..=4_000_000).contains(baud)) {
                 Some(baud) => self.baud = baud,
-                None => return Err("50 to 4000000 bits per second"),
+                None => return Err(Expected("50 to 4000000 bits per second")),
             },
             ("bits", _) => match value.parse().ok().filter(|bits| (5..=8).contains(bits)) {
                 Some(bits) => self.bits = bits,
-                None => return Err("5, 6, 7 or 8"),
+                None => return Err(Expected("5, 6, 7 or 8")),
             },
             ("stop", _) => match value.parse().ok().filter(|stop| (1..=2).contains(stop)) {
                 Some(stop) => self.stop = stop,
-                None => return Err("1 or 2"),
+                None => return Err(Expected("1 or 2")),
             },
             ("parity", _) => match value {
                 "none" => self.parity = Parity::None,
                 "even" => self.parity = Parity::Even,
                 "odd" => self.parity = Parity::Odd,
-                _ => return Err("none, even or odd"),
+                _ => return Err(Expected("none, even or odd")),
             },
             ("crtscts", Some(yes)) => self.crtscts = yes,
             ("ixon", Some(yes)) => self.ixon = yes,
             // Modem lines are never waited for.
             ("clocal", Some(true)) => {}
-            ("clocal", _) => return Err("Y: modem lines are not waited for"),
-            ("crtscts" | "ixon", None) => return Err("Y or N"),
-            _ => return Err("baud, bits, parity, stop, clocal, crtscts or ixon"),
+            ("clocal", _) => return Err(Expected("Y: modem lines are not waited for")),
+            ("crtscts" | "ixon", None) => return Err(Expected("Y or N")),
+            _ => return Err(Expected("baud, bits, parity, stop, clocal, crtscts or ixon")),
         }
         Ok(())
     }

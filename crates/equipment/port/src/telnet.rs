@@ -28,6 +28,15 @@ enum State {
     SubCommand,
 }
 
+/// The reason why a terminal server cannot serve the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("the server has no COM port option (RFC 2217)")]
+    NoOption,
+    #[error("the server has set {name} to {found}; expected {expected} (RFC 2217)")]
+    Setting { name: &'static str, found: u64, expected: u64 },
+}
+
 /// A decoder of one connection, and the negotiation of its settings.
 #[derive(Debug, Default)]
 pub(crate) struct Telnet {
@@ -37,7 +46,7 @@ pub(crate) struct Telnet {
     settings: Vec<(&'static str, u8, Vec<u8>)>,
     /// Settings that the server has not confirmed yet.
     unconfirmed: Vec<(&'static str, u8, Vec<u8>)>,
-    refused: Option<String>,
+    refused: Option<Refused>,
 }
 
 impl Telnet {
@@ -68,8 +77,8 @@ impl Telnet {
     }
 
     /// Whether all settings are in force, or why the server refuses one.
-    pub(crate) fn is_set(&self) -> Result<bool, &str> {
-        self.refused.as_deref().map_or(Ok(self.unconfirmed.is_empty()), Err)
+    pub(crate) fn is_set(&self) -> Result<bool, Refused> {
+        self.refused.map_or(Ok(self.unconfirmed.is_empty()), Err)
     }
 
     /// Appends data in the form in which they are sent.
@@ -129,7 +138,7 @@ impl Telnet {
                     answers.extend([IAC, SE]);
                 }
             }
-            (DONT, COM_PORT) => self.refused = Some("the server has no COM port option (RFC 2217)".to_owned()),
+            (DONT, COM_PORT) => self.refused = Some(Refused::NoOption),
             // Offered and requested at the beginning.
             (DO | WILL, BINARY | NO_GO_AHEAD) => {}
             (DO, _) => answers.extend([IAC, WONT, option]),
@@ -147,7 +156,7 @@ impl Telnet {
         if *value != wanted {
             let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
             let (found, expected) = (number(value), number(&wanted));
-            self.refused = Some(format!("the server has set {name} to {found}; expected {expected} (RFC 2217)"));
+            self.refused = Some(Refused::Setting { name, found, expected });
         }
     }
 }
@@ -196,10 +205,11 @@ mod tests {
     fn a_server_that_sets_something_else_or_lacks_the_option_is_refused_with_the_reason() {
         let mut other = Telnet::begin(&Serial::new(""), &mut Vec::new());
         decoded(&mut other, &[IAC, SB, COM_PORT, 101, 0, 0, 0x12, 0xc0, IAC, SE]);
-        assert_eq!(other.is_set(), Err("the server has set baud to 4800; expected 9600 (RFC 2217)"));
+        let refused = other.is_set().unwrap_err();
+        assert_eq!(refused.to_string(), "the server has set baud to 4800; expected 9600 (RFC 2217)");
         let mut without = Telnet::begin(&Serial::new(""), &mut Vec::new());
         decoded(&mut without, &[IAC, DONT, COM_PORT]);
-        assert_eq!(without.is_set(), Err("the server has no COM port option (RFC 2217)"));
+        assert_eq!(without.is_set(), Err(Refused::NoOption));
     }
 
     #[test]

@@ -16,5 +16,5 @@ mod utf8;
 pub use diag::{Diagnostic, Diagnostics, Severity, render_all};
 pub use joined::Joined;
 pub use keys::{Key, Table, key, rows};
-pub use read::{Placed, Section, clipped, integer, split_words, tables};
+pub use read::{Placed, Section, Unfinished, clipped, integer, split_words, tables};
 pub use utf8::{NotUtf8, one_byte_letters, utf8, utf8_part};

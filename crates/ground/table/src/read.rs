@@ -243,7 +243,8 @@ impl<'t> Section<'t> {
                     words
                 }
                 Err(expected) => {
-                    found.error(value.span(), format!("`{name}` in {} cannot be read", self.called), expected, "");
+                    let message = format!("`{name}` in {} cannot be read", self.called);
+                    found.error(value.span(), message, expected.to_string(), "");
                     return None;
                 }
             },
@@ -302,12 +303,23 @@ pub fn clipped(text: &str) -> String {
     }
 }
 
+/// The end of a command line is missing. Its text is what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfinished {
+    /// The last character is a backslash.
+    #[error("a character after the backslash")]
+    Escape,
+    /// A quote is open.
+    #[error("a closing quote")]
+    Quote,
+}
+
 /// Splits at blanks; single and double quotes hold words together, a backslash takes the next character
 /// as it is (not within single quotes). Nothing is expanded.
 ///
 /// # Errors
-/// A quote or an escape is not complete; the text names the missing character.
-pub fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
+/// A quote or an escape is not complete.
+pub fn split_words(text: &str) -> Result<Vec<String>, Unfinished> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -316,7 +328,7 @@ pub fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
         match (c, quote) {
             (c, Some(open)) if c == open => quote = None,
             ('\\', None | Some('"')) => {
-                let next = chars.next().ok_or("a character after the backslash")?;
+                let next = chars.next().ok_or(Unfinished::Escape)?;
                 word.get_or_insert_default().push(next);
             }
             ('\'' | '"', None) => {
@@ -328,7 +340,7 @@ pub fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
         }
     }
     if quote.is_some() {
-        return Err("a closing quote");
+        return Err(Unfinished::Quote);
     }
     words.extend(word);
     Ok(words)

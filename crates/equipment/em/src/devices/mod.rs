@@ -10,7 +10,7 @@ mod variables;
 pub(crate) use variables::Sources;
 
 use crate::error::DeviceError;
-use equipment::{Access, Device, DeviceSpec, Driver, Pace, Wrong};
+use equipment::{Access, Device, DeviceSpec, Driver, ExpectedPoint, Pace, Wrong};
 use std::path::Path;
 use table::{Key, Table, key};
 
@@ -94,7 +94,7 @@ pub const DRIVERS: &[Driver] = &[
             let object = point.split('/').next().unwrap_or_default();
             msg::Object::new(object)
                 .map(|_| Access::ReadWrite)
-                .map_err(|why| format!("OBJECT or OBJECT/COMPLEMENT ({why})"))
+                .map_err(|why| ExpectedPoint(format!("OBJECT or OBJECT/COMPLEMENT ({why})")))
         },
     },
 ];
@@ -109,9 +109,10 @@ pub(crate) fn check(spec: &DeviceSpec, folder: &Path) -> Vec<Wrong> {
     }
 }
 
-fn any(point: &str) -> Result<Access, String> {
+fn any(point: &str) -> Result<Access, ExpectedPoint> {
     let fits = !point.is_empty() && point.len() <= 127 && point.chars().all(|c| c.is_ascii_graphic());
-    if fits { Ok(Access::ReadWrite) } else { Err("1 to 127 printable characters without blanks".to_owned()) }
+    let expected = || ExpectedPoint("1 to 127 printable characters without blanks".to_owned());
+    fits.then_some(Access::ReadWrite).ok_or_else(expected)
 }
 
 /// Creates a device of a driver that is not in tahti. Returns `None` for other drivers.

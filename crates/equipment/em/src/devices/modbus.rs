@@ -2,7 +2,7 @@
 
 use crate::error::DeviceError;
 use base::{DurNs, MonoNs};
-use equipment::{Access, At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
+use equipment::{Access, At, Datum, Device, DeviceFault, DeviceSpec, ExpectedPoint, Wrong};
 use fieldbus::modbus::{DataType, Failure, Framing, Number, Request, Response, Table, Transaction};
 use port::{Address, Connection};
 
@@ -16,22 +16,23 @@ pub(super) struct Point {
 
 impl Point {
     /// Parses `TABLE:ADDRESS[:TYPE]`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, ExpectedPoint> {
         const EXPECTED: &str =
             "TABLE:ADDRESS[:TYPE], such as holding:100:FLOAT32_BE; tables coil, discrete, holding, input";
+        let expected = |more: &str| ExpectedPoint(format!("{EXPECTED}{more}"));
         let mut parts = text.splitn(3, ':');
         let table = match parts.next() {
             Some("coil") => Table::Coils,
             Some("discrete") => Table::Discrete,
             Some("holding") => Table::Holding,
             Some("input") => Table::Input,
-            _ => return Err(EXPECTED.to_owned()),
+            _ => return Err(expected("")),
         };
-        let address = parts.next().and_then(|address| address.parse().ok()).ok_or(EXPECTED)?;
+        let address = parts.next().and_then(|address| address.parse().ok()).ok_or_else(|| expected(""))?;
         let kind = match parts.next() {
             None => DataType::Uint16,
-            Some(_) if table.is_bits() => return Err(format!("{EXPECTED}; coils and discrete inputs have no type")),
-            Some(kind) => kind.parse().map_err(|error| format!("{EXPECTED}; {error}"))?,
+            Some(_) if table.is_bits() => return Err(expected("; coils and discrete inputs have no type")),
+            Some(kind) => kind.parse().map_err(|error| expected(&format!("; {error}")))?,
         };
         Ok(Self { table, address, kind })
     }

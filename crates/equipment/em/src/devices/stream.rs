@@ -2,15 +2,15 @@
 
 use crate::error::DeviceError;
 use base::{Array, MonoNs, Scalar, Value as Base};
-use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, Wrong};
+use equipment::{At, Datum, Device, DeviceFault, DeviceSpec, ExpectedPoint, Wrong};
 use fieldbus::stream::{File, Protocol, RunInputs, Session, Trouble, Value, Zone};
 use port::{Address, Connection};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Parses a point: `PROTOCOL` or `PROTOCOL(ARGUMENT,…)`.
-pub(super) fn point(text: &str) -> Result<(String, Vec<String>), String> {
-    let bad = || "PROTOCOL or PROTOCOL(ARGUMENT,…), of the device's protocol file".to_owned();
+pub(super) fn point(text: &str) -> Result<(String, Vec<String>), ExpectedPoint> {
+    let bad = || ExpectedPoint("PROTOCOL or PROTOCOL(ARGUMENT,…), of the device's protocol file".to_owned());
     let (name, arguments) = match text.split_once('(') {
         Some((name, rest)) => (name, rest.strip_suffix(')').ok_or_else(bad)?.split(',').collect()),
         None => (text, Vec::new()),

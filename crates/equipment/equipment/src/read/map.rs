@@ -154,8 +154,8 @@ impl Reader<'_> {
     ) -> Option<Entry> {
         let mut fill = |form: &(Pattern, Range<usize>), with: &Bound| match form.0.fill(with) {
             Ok(text) => Some(text),
-            Err(capture) => {
-                let message = format!("`{{{capture}}}` is not defined");
+            Err(undefined) => {
+                let message = undefined.to_string();
                 let expected = "a capture of the device's name, or of `for`";
                 found.error(form.1.clone(), message, expected, "");
                 None
@@ -205,7 +205,7 @@ impl Reader<'_> {
         match ((spec.driver.point)(&point), writes) {
             (Err(expected), _) => {
                 let message = format!("device {name:?} ({word}) has no point {:?}", clipped(&point));
-                found.error(span.clone(), message, expected, "");
+                found.error(span.clone(), message, expected.0, "");
                 return None;
             }
             (Ok(Access::ReadOnly), Some(verb)) => {

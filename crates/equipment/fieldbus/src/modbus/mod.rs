@@ -18,7 +18,7 @@ mod register;
 mod transaction;
 
 pub use chain::{Chain, Step};
-pub use data::{DataType, Number};
+pub use data::{DataType, NoDataType, Number};
 pub use frame::{Frame, FrameError, Framing, decode, encode};
 pub use pdu::{Exception, PduError, Request, Response, Table};
 pub use register::{Characters, Contents};

@@ -2,6 +2,7 @@
 
 use super::format::{Coded, whole};
 use super::regex::{Regex, Substitution};
+use super::syntax::Syntax;
 use super::time::TimeFormat;
 use crate::checksum::Checksum;
 use base::Directive;
@@ -103,22 +104,22 @@ pub(super) fn until(coded: &[Coded], close: u8) -> Option<&[Coded]> {
 }
 
 /// Parses the field named by `%(…)`. Also returns its length in characters with the parentheses.
-fn field(coded: &[Coded]) -> Result<(Option<Box<str>>, usize), String> {
+fn field(coded: &[Coded]) -> Result<(Option<Box<str>>, usize), Syntax> {
     if coded.first().and_then(|first| first.plain()) != Some(b'(') {
         return Ok((None, 0));
     }
-    let name = until(&coded[1..], b')').ok_or("%( that is not closed")?;
+    let name = until(&coded[1..], b')').ok_or(Syntax::Open(b'('))?;
     let bytes: Vec<u8> = name.iter().filter_map(|coded| coded.byte()).collect();
-    let text = std::str::from_utf8(&bytes).map_err(|_| "%(…) with bytes that are no UTF-8")?.trim();
+    let text = std::str::from_utf8(&bytes).map_err(|_| Syntax::FieldNotUtf8)?.trim();
     if text.is_empty() {
-        return Err("%() without a name; expected a field or a record".to_owned());
+        return Err(Syntax::NoField);
     }
     Ok((Some(text.into()), name.len() + 2))
 }
 
 impl Format {
     /// Parses a conversion after the `%`. Also returns its length in characters.
-    pub(super) fn parse(coded: &[Coded]) -> Result<(Self, usize), String> {
+    pub(super) fn parse(coded: &[Coded]) -> Result<(Self, usize), Syntax> {
         let mut directive = Directive::default();
         let (mut skip, mut compare, mut fixed, mut default) = (false, false, false, false);
         let (field, mut at) = field(coded)?;
@@ -145,13 +146,13 @@ impl Format {
             directive.precision = Some(precision);
             at += 1 + len;
         }
-        let letter = coded.get(at).ok_or("a % at the end of a text; expected a conversion")?;
-        let Some(letter) = letter.byte() else { return Err("a wild card behind %; expected a conversion".to_owned()) };
+        let letter = coded.get(at).ok_or(Syntax::NoConversion)?;
+        let letter = letter.byte().ok_or(Syntax::WildConversion)?;
         at += 1;
         let (conversion, len) = Conversion::parse(letter, &directive, &coded[at..])?;
         let format = Self { conversion, skip, compare, fixed, default, directive, field };
         if format.field.is_some() && !format.is_of_value() {
-            return Err("a field of a record with a checksum or a substitution; these take no value".to_owned());
+            return Err(Syntax::FieldWithoutValue);
         }
         Ok((format, at + len))
     }
@@ -192,9 +193,8 @@ impl Format {
 
 impl Conversion {
     /// Parses the part of a conversion after its letter. Also returns the length of that part in characters.
-    fn parse(letter: u8, directive: &Directive, rest: &[Coded]) -> Result<(Self, usize), String> {
-        let closed =
-            |close: u8| until(rest, close).ok_or_else(|| format!("%{} that is not closed", letter.escape_ascii()));
+    fn parse(letter: u8, directive: &Directive, rest: &[Coded]) -> Result<(Self, usize), Syntax> {
+        let closed = |close: u8| until(rest, close).ok_or(Syntax::Open(letter));
         Ok(match letter {
             b'f' | b'e' | b'E' | b'g' | b'G' => (Self::Float(letter), 0),
             b'm' => (Self::Mantissa, 0),
@@ -204,25 +204,25 @@ impl Conversion {
             b'b' => (Self::Bits(*b"01"), 0),
             b'B' => match rest {
                 [zero, one, ..] => {
-                    let byte = |coded: &Coded| coded.byte().ok_or("a wild card behind %B; expected two bytes");
+                    let byte = |coded: &Coded| coded.byte().ok_or(Syntax::WildBits);
                     (Self::Bits([byte(zero)?, byte(one)?]), 2)
                 }
-                _ => return Err("%B at the end of a text; expected two bytes behind it".to_owned()),
+                _ => return Err(Syntax::NoBits),
             },
             b'r' => (Self::Raw, 0),
             b'R' if matches!(directive.width, 0 | 4 | 8) => (Self::RawFloat, 0),
-            b'R' => return Err(format!("%{}R; expected 4 or 8 bytes", directive.width)),
+            b'R' => return Err(Syntax::RawFloat(directive.width)),
             b'D' => (Self::Bcd, 0),
             b'T' => {
                 let inside = rest.strip_prefix(&[Coded::Plain(b'(')]).and_then(|rest| until(rest, b')'));
-                let inside = inside.ok_or("%T without a format; expected one such as %T(%Y-%m-%d %H:%M:%S)")?;
+                let inside = inside.ok_or(Syntax::NoTimeFormat)?;
                 (Self::Time(TimeFormat::parse(inside)?), inside.len() + 2)
             }
             b'[' => {
                 // A closing bracket at the start is a member of the set.
                 let first = usize::from(rest.first() == Some(&Coded::Plain(b'^')));
                 let from = first + usize::from(rest.get(first) == Some(&Coded::Plain(b']')));
-                let end = from + until(&rest[from..], b']').ok_or("%[ that is not closed")?.len();
+                let end = from + until(&rest[from..], b']').ok_or(Syntax::Open(letter))?.len();
                 (Self::Set(Box::new(set(&rest[..end]))), end + 1)
             }
             b'{' => {
@@ -232,10 +232,7 @@ impl Conversion {
             b'<' => {
                 let inside = closed(b'>')?;
                 let name: Vec<u8> = inside.iter().filter_map(|coded| coded.byte()).collect();
-                (
-                    Self::Sum(Checksum::named(&String::from_utf8_lossy(&name)).map_err(|error| error.to_string())?),
-                    inside.len() + 1,
-                )
+                (Self::Sum(Checksum::named(&String::from_utf8_lossy(&name))?), inside.len() + 1)
             }
             b'/' => {
                 let pattern = closed(b'/')?;
@@ -243,13 +240,13 @@ impl Conversion {
                 let regex = Regex::new(pattern, directive.precision.filter(|_| !directive.alternate))?;
                 let len = pattern.len() + 1;
                 if directive.alternate {
-                    let text = until(&rest[len..], b'/').ok_or("%#/…/ that is not closed; expected %#/regex/text/")?;
+                    let text = until(&rest[len..], b'/').ok_or(Syntax::OpenSubstitution)?;
                     (Self::Substitute(Substitution { regex, text: text.to_vec() }), len + text.len() + 1)
                 } else {
                     (Self::Regex(regex), len)
                 }
             }
-            other => return Err(format!("unknown conversion %{}", other.escape_ascii())),
+            other => return Err(Syntax::Conversion(other)),
         })
     }
 }
@@ -277,7 +274,7 @@ fn set(text: &[Coded]) -> [bool; 256] {
 }
 
 /// `a|b|c`, numbered from 0. With the flag `#` each may have `=number`, and the last may have `=?`.
-fn choices(text: &[Coded], numbered: bool) -> Result<Choices, String> {
+fn choices(text: &[Coded], numbered: bool) -> Result<Choices, Syntax> {
     let mut choices = Choices { known: Vec::new(), otherwise: None };
     let mut next = 0;
     let mut rest = Some(text);
@@ -294,10 +291,8 @@ fn choices(text: &[Coded], numbered: bool) -> Result<Choices, String> {
                     choices.otherwise = Some(name);
                     return Ok(choices);
                 }
-                "?" => return Err("\"=?\" before the last text of %#{}".to_owned()),
-                given => {
-                    next = whole(given).ok_or_else(|| format!("\"={given}\" in %#{{}}; expected a whole number"))?;
-                }
+                "?" => return Err(Syntax::EarlyDefault),
+                given => next = whole(given).ok_or_else(|| Syntax::Number(given.to_owned()))?,
             }
         }
         choices.known.push((name, next));

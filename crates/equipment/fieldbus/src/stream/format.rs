@@ -2,10 +2,11 @@
 
 use super::convert::{Conversion, Format, Value};
 use super::given::{RunInputs, RunOutputs};
+use super::syntax::Syntax;
 use std::borrow::Cow;
 
 /// Maximum number of items in one `in` or `out`.
-const MESSAGE_ITEMS_MAX: usize = 1_024;
+pub(super) const MESSAGE_ITEMS_MAX: usize = 1_024;
 /// Maximum number of values that one `in` accepts.
 const VALUES_MAX: usize = 100_000;
 
@@ -69,7 +70,7 @@ pub(super) fn whole(word: &str) -> Option<i64> {
 }
 
 /// A byte outside quotes: a number or an ASCII name.
-pub(super) fn byte(word: &str) -> Result<Coded, String> {
+pub(super) fn byte(word: &str) -> Result<Coded, Syntax> {
     const NAMES: [&str; 33] = [
         "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI", "DLE",
         "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US", "SP",
@@ -89,16 +90,16 @@ pub(super) fn byte(word: &str) -> Result<Coded, String> {
     whole(word)
         .filter(|value| (-128..=255).contains(value))
         .map(|value| Coded::Literal(value as u8))
-        .ok_or_else(|| format!("\"{word}\"; expected a quoted text, a number from -128 to 255, or a name such as CR"))
+        .ok_or_else(|| Syntax::Byte(word.to_owned()))
 }
 
 /// Parses the items of a message.
-pub(super) fn items(coded: &[Coded]) -> Result<Vec<MessageItem>, String> {
+pub(super) fn items(coded: &[Coded]) -> Result<Vec<MessageItem>, Syntax> {
     let mut items = Vec::new();
     let mut rest = coded;
     while let Some((first, behind)) = rest.split_first() {
         if items.len() >= MESSAGE_ITEMS_MAX {
-            return Err(format!("more than {MESSAGE_ITEMS_MAX} items in one message"));
+            return Err(Syntax::Items);
         }
         let (item, len) = match (first, behind.first()) {
             (Coded::Plain(b'%'), Some(Coded::Plain(b'%'))) => (MessageItem::Byte(b'%'), 1),
@@ -117,15 +118,14 @@ pub(super) fn items(coded: &[Coded]) -> Result<Vec<MessageItem>, String> {
 }
 
 /// Decodes an escape. Returns the character and the number of bytes after the backslash.
-pub(super) fn escape(bytes: &[u8]) -> Result<(Coded, usize), String> {
+pub(super) fn escape(bytes: &[u8]) -> Result<(Coded, usize), Syntax> {
     let Some(first) = bytes.first() else { return Ok((Coded::Literal(b'\\'), 0)) };
     let digits = |radix: u32, from: usize, most: usize| {
         let digits = bytes[from..].iter().take(most).map_while(|byte| char::from(*byte).to_digit(radix));
         let (value, len) = digits.fold((0u32, 0usize), |(value, len), digit| (value * radix + digit, len + 1));
-        let shown = String::from_utf8_lossy(&bytes[..from + len]);
         match u8::try_from(value) {
             Ok(byte) if len > 0 => Ok((Coded::Literal(byte), from + len)),
-            _ => Err(format!("\"\\{shown}\"; expected a byte, at most \\xff, \\0377 or \\255")),
+            _ => Err(Syntax::Escape(String::from_utf8_lossy(&bytes[..from + len]).into_owned())),
         }
     };
     let byte = match first {
@@ -146,9 +146,8 @@ pub(super) fn escape(bytes: &[u8]) -> Result<(Coded, usize), String> {
 }
 
 /// Converts characters to bytes, as a terminator needs. Wild cards are an error.
-pub(super) fn literal(coded: &[Coded]) -> Result<Vec<u8>, String> {
-    let byte = |coded: &Coded| coded.byte().ok_or_else(|| "a terminator holds wild cards; expected bytes".to_owned());
-    coded.iter().map(byte).collect()
+pub(super) fn literal(coded: &[Coded]) -> Result<Vec<u8>, Syntax> {
+    coded.iter().map(|coded| coded.byte().ok_or(Syntax::WildTerminator)).collect()
 }
 
 /// The separator between array elements. A leading blank matches any white space.

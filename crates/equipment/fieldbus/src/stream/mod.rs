@@ -27,6 +27,7 @@ mod protocol;
 mod read;
 mod regex;
 mod session;
+mod syntax;
 mod time;
 mod words;
 mod written;

@@ -192,7 +192,7 @@ impl<'a> Builder<'a> {
             let set = [own, "Terminator"].into_iter().find_map(|name| words.get(name));
             set.map(|value| {
                 let place = value.first().map_or(body.place, |placed| placed.place);
-                format::literal(&words.coded(value)?).map_err(|what| (place, what))
+                format::literal(&words.coded(value)?).map_err(|wrong| (place, wrong.to_string()))
             })
             .transpose()
         };
@@ -324,7 +324,7 @@ impl<'a> Builder<'a> {
 
     fn items(&self, value: &[Placed]) -> Result<Vec<MessageItem>, Wrong> {
         let coded = self.words.coded(value)?;
-        format::items(&coded).map_err(|what| (self.place, what))
+        format::items(&coded).map_err(|wrong| (self.place, wrong.to_string()))
     }
 
     /// Parses the items of an `in`.

@@ -1,6 +1,7 @@
 //! Regular expressions in conversions: `%/regex/` and `%#/regex/text/`.
 
 use super::format::Coded;
+use super::syntax::Syntax;
 use base::Directive;
 
 /// Maximum number of backtracking steps of one search. A search that needs more finds nothing.
@@ -36,7 +37,7 @@ pub struct Substitution {
 type MatchGroups = Vec<Option<(usize, usize)>>;
 
 impl Regex {
-    pub(super) fn new(pattern: &[Coded], group: Option<usize>) -> Result<Self, String> {
+    pub(super) fn new(pattern: &[Coded], group: Option<usize>) -> Result<Self, Syntax> {
         let mut text = String::new();
         for coded in pattern {
             match coded {
@@ -47,16 +48,16 @@ impl Regex {
                 Coded::Literal(byte) if *byte < b'0' => text.push_str(&format!("\\x{byte:02x}")),
                 Coded::Literal(byte) => text.extend(['\\', char::from(*byte)]),
                 Coded::Any => text.push_str("\\?"),
-                Coded::Blank => return Err("\\_ in %/…/; expected \\s".to_owned()),
+                Coded::Blank => return Err(Syntax::BlankInRegex),
             }
         }
         let mut builder = fancy_regex::RegexBuilder::new(&text);
         let built = builder.bytes_mode(fancy_regex::BytesMode::Ascii).backtrack_limit(BACKTRACK_MAX).build();
-        let found = built.map_err(|error| format!("%/{text}/: {error}"))?;
+        let found = built.map_err(|error| Syntax::Regex(text.clone(), Box::new(error)))?;
         let group = group.unwrap_or(0);
         if group > 9 || group >= found.captures_len() {
             let most = found.captures_len() - 1;
-            return Err(format!("%.{group}/{text}/; the expression has {most} pairs of brackets"));
+            return Err(Syntax::Group { group, text, most });
         }
         Ok(Self { found, group })
     }

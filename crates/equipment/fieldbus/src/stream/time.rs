@@ -4,6 +4,7 @@
 //! reported there.
 
 use super::format::Coded;
+use super::syntax::Syntax;
 use base::Utc;
 use std::io::Write as _;
 
@@ -111,7 +112,7 @@ struct TimeParts {
 
 impl TimeFormat {
     /// Parses the text in the parentheses of `%T(…)`.
-    pub(super) fn parse(text: &[Coded]) -> Result<Self, String> {
+    pub(super) fn parse(text: &[Coded]) -> Result<Self, Syntax> {
         let mut format = Self { items: Vec::new(), zone: None };
         let mut rest = text;
         while let Some((first, behind)) = rest.split_first() {
@@ -123,14 +124,14 @@ impl TimeFormat {
                 }
                 Coded::Plain(byte) | Coded::Literal(byte) => format.items.push(Item::Byte(*byte)),
                 Coded::Blank => format.items.push(Item::Blank),
-                Coded::Any => return Err("a wild card in %T(…); expected a format of strftime".to_owned()),
+                Coded::Any => return Err(Syntax::WildTime),
             }
         }
         Ok(format)
     }
 
     /// Parses a directive after its `%`. Returns its length in characters.
-    fn directive(&mut self, rest: &[Coded]) -> Result<usize, String> {
+    fn directive(&mut self, rest: &[Coded]) -> Result<usize, Syntax> {
         let byte = |at: usize| rest.get(at).and_then(|coded| coded.byte());
         let digits = |from: usize| (from..).map_while(byte).take_while(u8::is_ascii_digit).count();
         let number = |from: usize, len: usize| {
@@ -138,7 +139,7 @@ impl TimeFormat {
         };
         if let Some(sign @ (b'+' | b'-')) = byte(0) {
             if digits(1) != 4 {
-                return Err("%+ in %T(…); expected a time zone such as %+0100".to_owned());
+                return Err(Syntax::Zone);
             }
             let secs = 3600 * (number(1, 4) / 100) + 60 * (number(1, 4) % 100);
             self.zone = Some(if sign == b'-' { -secs } else { secs });
@@ -148,13 +149,11 @@ impl TimeFormat {
         let len = digits(point);
         let count = if len == 0 { DIGITS } else { number(point, len).clamp(1, 9) as u32 };
         let at = point + len;
-        let letter = byte(at).ok_or("a % at the end of %T(…); expected a directive of strftime")?;
+        let letter = byte(at).ok_or(Syntax::NoDirective)?;
         let item = match letter {
             b'S' if point == 1 => Item::Second(count),
             b'f' if point == 0 => Item::Fraction(count),
-            _ if at > 0 => {
-                return Err(format!("%…{} in %T(…); expected digits in %.3S and %3f alone", letter.escape_ascii()));
-            }
+            _ if at > 0 => return Err(Syntax::Digits(letter)),
             b'N' => Item::Fraction(9),
             _ => return self.plain(letter).map(|()| 1),
         };
@@ -163,7 +162,7 @@ impl TimeFormat {
     }
 
     /// Parses a directive of one letter.
-    fn plain(&mut self, letter: u8) -> Result<(), String> {
+    fn plain(&mut self, letter: u8) -> Result<(), Syntax> {
         let several = |text: &str| text.bytes().map(Coded::Plain).collect::<Vec<_>>();
         let item = match letter {
             b'%' => Item::Byte(b'%'),
@@ -195,10 +194,7 @@ impl TimeFormat {
                     b'T' | b'X' => "%H:%M:%S",
                     b'r' => "%I:%M:%S %p",
                     b'c' => "%a %b %e %H:%M:%S %Y",
-                    other => {
-                        let other = other.escape_ascii();
-                        return Err(format!("%{other} in %T(…); expected one of %aAbBcdDeFfhHIjklmMnNpRrsStTxXyYz"));
-                    }
+                    other => return Err(Syntax::Directive(other)),
                 };
                 let inner = Self::parse(&several(text))?;
                 self.items.extend(inner.items);

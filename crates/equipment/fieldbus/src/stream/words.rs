@@ -2,6 +2,7 @@
 
 use super::file::{self, Placed, Position, Token, Wrong, show};
 use super::format::{self, Coded};
+use super::syntax::Syntax;
 use std::collections::BTreeMap;
 
 /// Maximum nesting of arguments that refer to arguments.
@@ -28,7 +29,7 @@ enum TextItem<'a> {
 }
 
 /// Splits a quoted text into its parts.
-fn items(text: &[u8]) -> Result<Vec<TextItem<'_>>, String> {
+fn items(text: &[u8]) -> Result<Vec<TextItem<'_>>, Syntax> {
     let (mut items, mut from, mut at) = (Vec::new(), 0, 0);
     while let Some(escape) = text[at..].iter().position(|byte| *byte == b'\\').map(|found| at + found) {
         if text.get(escape + 1) != Some(&b'$') {
@@ -39,7 +40,7 @@ fn items(text: &[u8]) -> Result<Vec<TextItem<'_>>, String> {
         let rest = &text[escape + 2..];
         let (name, len) = match rest {
             [b'{', inner @ ..] => {
-                let end = inner.iter().position(|byte| *byte == b'}').ok_or("\"\\${\" that is not closed")?;
+                let end = inner.iter().position(|byte| *byte == b'}').ok_or(Syntax::OpenVariable)?;
                 (inner[..end].trim_ascii(), end + 2)
             }
             [digit, ..] if digit.is_ascii_digit() => (&rest[..1], 1),
@@ -49,7 +50,7 @@ fn items(text: &[u8]) -> Result<Vec<TextItem<'_>>, String> {
                 (&rest[..end], end)
             }
         };
-        let name = std::str::from_utf8(name).map_err(|_| "\"\\$\" with a name that is no UTF-8")?;
+        let name = std::str::from_utf8(name).map_err(|_| Syntax::VariableNotUtf8)?;
         items.push(TextItem::Reference(name));
         from = escape + 2 + len;
         at = from;
@@ -102,7 +103,7 @@ impl<'a> Words<'a> {
                 }
                 Token::Text(quote, text) => {
                     let mut resolved = Vec::new();
-                    for item in items(text).map_err(|what| (placed.place, what))? {
+                    for item in items(text).map_err(|wrong| (placed.place, wrong.to_string()))? {
                         match item {
                             TextItem::Bytes(bytes) => resolved.extend_from_slice(bytes),
                             TextItem::Reference(name) => match argument_number(name) {
@@ -184,7 +185,7 @@ impl<'a> Words<'a> {
                         out.push(Coded::Literal(byte));
                         rest = &behind[used..];
                     }
-                    None => out.push(format::byte(word).map_err(wrong)?),
+                    None => out.push(format::byte(word).map_err(|what| wrong(what.to_string()))?),
                 },
                 Token::Reference(name) => {
                     let number = argument_number(name).unwrap_or_default();
@@ -226,7 +227,7 @@ impl<'a> Words<'a> {
     /// Appends a quoted text with its arguments substituted and its escapes decoded.
     fn quoted(&self, text: &[u8], place: Position, out: &mut Vec<Coded>) -> Result<(), Wrong> {
         let mut whole = Vec::new();
-        for item in items(text).map_err(|what| (place, what))? {
+        for item in items(text).map_err(|wrong| (place, wrong.to_string()))? {
             match item {
                 TextItem::Bytes(bytes) => whole.extend_from_slice(bytes),
                 TextItem::Reference(name) => {
@@ -238,7 +239,7 @@ impl<'a> Words<'a> {
         let mut rest = &whole[..];
         while let Some((first, behind)) = rest.split_first() {
             let (coded, len) = match first {
-                b'\\' => format::escape(behind).map_err(|what| (place, what))?,
+                b'\\' => format::escape(behind).map_err(|wrong| (place, wrong.to_string()))?,
                 byte => (Coded::Plain(*byte), 0),
             };
             out.push(coded);
