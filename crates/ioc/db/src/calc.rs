@@ -11,60 +11,59 @@ const STACK_LIMIT: usize = 80;
 /// Number of inputs, `A` to `U`.
 pub(crate) const INPUTS: usize = 21;
 
-/// Error in an expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Error in an expression, in the words of EPICS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalcError {
     /// More than one result.
+    #[error("Too many results returned")]
     TooMany,
     /// Malformed number.
+    #[error("Badly formed numeric literal")]
     BadLiteral,
     /// `:=` after something other than a variable.
+    #[error("Bad assignment target")]
     BadAssignment,
     /// A comma outside of a function's parentheses.
+    #[error("Comma without enclosing parentheses")]
     BadSeparator,
     /// `)` without `(`.
+    #[error("Close parenthesis found without open")]
     ParenNotOpen,
     /// `(` without `)`.
+    #[error("Parenthesis still open at end of expression")]
     ParenOpen,
     /// `]` without `[`.
+    #[error("Close bracket found without open")]
     BracketNotOpen,
     /// `}` without `{`.
+    #[error("Close brace found without open")]
     BraceNotOpen,
     /// `?` and `:` do not match.
+    #[error("Unbalanced conditional ?: operators")]
     Conditional,
     /// Operand missing at the end.
+    #[error("Incomplete expression, operand missing")]
     Incomplete,
     /// An operator lacks its operands.
+    #[error("Not enough operands provided")]
     Underflow,
     /// The expression needs more than the stack limit.
+    #[error("Runtime stack overflow")]
     Overflow,
     /// Unknown word.
+    #[error("Syntax error, unknown operator/operand")]
     Syntax,
     /// Empty expression.
+    #[error("NULL or empty input argument to postfix()")]
     Empty,
 }
 
-impl CalcError {
-    /// Message text, identical to that of EPICS.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::TooMany => "Too many results returned",
-            Self::BadLiteral => "Badly formed numeric literal",
-            Self::BadAssignment => "Bad assignment target",
-            Self::BadSeparator => "Comma without enclosing parentheses",
-            Self::ParenNotOpen => "Close parenthesis found without open",
-            Self::ParenOpen => "Parenthesis still open at end of expression",
-            Self::BracketNotOpen => "Close bracket found without open",
-            Self::BraceNotOpen => "Close brace found without open",
-            Self::Conditional => "Unbalanced conditional ?: operators",
-            Self::Incomplete => "Incomplete expression, operand missing",
-            Self::Underflow => "Not enough operands provided",
-            Self::Overflow => "Runtime stack overflow",
-            Self::Syntax => "Syntax error, unknown operator/operand",
-            Self::Empty => "NULL or empty input argument to postfix()",
-        }
-    }
+/// An expression with its error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error} in expression \"{}\"", .expression.escape_ascii())]
+pub(crate) struct BadExpression {
+    pub(crate) error: CalcError,
+    pub(crate) expression: Vec<u8>,
 }
 
 /// Operations with a fixed number of operands on the stack.

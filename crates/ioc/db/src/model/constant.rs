@@ -2,7 +2,7 @@
 
 use crate::model::link::Link;
 use crate::text::conv::{self, Number};
-use base::json::{self, Json};
+use base::json::{self, Json, JsonError};
 use base::{Array, FieldType, Scalar, Str40};
 
 /// Value of a constant link.
@@ -106,12 +106,24 @@ fn elements(items: &[Json], kind: FieldType, max: usize) -> Result<Array, usize>
     }
 }
 
+/// The reason why a text is no list of a type.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum BadList {
+    #[error("element {at} of {text} is {item}; expected {}", expected_element(*.kind))]
+    Element { at: usize, text: String, item: String, kind: FieldType },
+    #[error("found {item}; expected {}", expected_element(*.kind))]
+    Number { item: String, kind: FieldType },
+    #[error("found {0}, expected a list such as [1, 2]: it is no list")]
+    NoList(String),
+    #[error("found {text}, expected a list such as [1, 2]: {} at {}", .error.what, .error.at)]
+    Syntax { text: String, error: JsonError },
+}
+
 /// Parses user input (`[1, 2]`, a number, or an empty text) into at most `max` elements of a type.
 ///
 /// # Errors
 /// If the text is malformed or an element does not fit the type.
-pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Array, String> {
-    let what = |why: String| format!("found {text}, expected a list such as [1, 2]: {why}");
+pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Array, BadList> {
     // As in C, texts are not converted to numbers, and true and false are rejected.
     let fits = |item: &Json| match item {
         Json::Text(_) => kind == FieldType::String,
@@ -123,16 +135,16 @@ pub(crate) fn typed_list(text: &str, kind: FieldType, max: usize) -> Result<Arra
             let unfit = items.iter().position(|item| !fits(item));
             unfit.map_or_else(|| elements(&items, kind, max), Err).map_err(|at| {
                 let item = items.get(at).map_or(String::new(), shown);
-                format!("element {} of {text} is {item}; expected {}", at + 1, expected_element(kind))
+                BadList::Element { at: at + 1, text: text.to_owned(), item, kind }
             })
         }
         Ok(number @ (Json::Int(_) | Json::Real(_))) => {
             let item = shown(&number);
-            elements(&[number], kind, max).map_err(|_| format!("found {item}; expected {}", expected_element(kind)))
+            elements(&[number], kind, max).map_err(|_| BadList::Number { item, kind })
         }
         Err(_) if text.is_empty() => Ok(Array::zeros(kind, 0)),
-        Ok(_) => Err(what("it is no list".into())),
-        Err(error) => Err(what(format!("{} at {}", error.what, error.at))),
+        Ok(_) => Err(BadList::NoList(text.to_owned())),
+        Err(error) => Err(BadList::Syntax { text: text.to_owned(), error }),
     }
 }
 
@@ -189,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_element_of_the_wrong_type_is_named_with_what_was_found_and_expected() {
-        let why = |text: &str, kind| typed_list(text, kind, 9).unwrap_err();
+        let why = |text: &str, kind| typed_list(text, kind, 9).unwrap_err().to_string();
         let expected = "element 2 of [1, \"2\"] is \"2\"; expected a number from -2147483648 to 2147483647";
         assert_eq!(why("[1, \"2\"]", FieldType::I32), expected);
         assert_eq!(why("[true]", FieldType::F64), "element 1 of [true] is true; expected a number");

@@ -1,6 +1,6 @@
 //! Computing JSON links: `{calc:…}`, `{state:…}`, and `{debug:…}` or `{trace:…}` around them.
 
-use crate::calc::{self, INPUTS, Program};
+use crate::calc::{self, CalcError, INPUTS, Program};
 use crate::model::constant::json_const;
 use crate::model::link::LinkField;
 use base::Str40;
@@ -42,46 +42,90 @@ pub(crate) struct Calc {
     pub(crate) severity: u16,
 }
 
+/// The names of JSON links.
+const KINDS: [&str; 6] = ["const", "calc", "pva", "state", "debug", "trace"];
+
+/// The reason why JSON is no link.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum BadJsonLink {
+    #[error("expected one of {}", KINDS.join(", "))]
+    NoMap,
+    #[error("a JSON link has {0} keys, expected one of {kinds}", kinds = KINDS.join(", "))]
+    Keys(usize),
+    #[error("no JSON link is called \"{0}\"{hint}", hint = hint(.0))]
+    Kind(String),
+    #[error("const is for input links only")]
+    ConstOut,
+    #[error("const expects numbers, texts, or a list of one of them")]
+    Const,
+    #[error("const: numbers and texts in one list")]
+    MixedConst,
+    #[error("{0} cannot be a forward link")]
+    Forward(String),
+    #[error("state expects the name of a state in quotes")]
+    State,
+    #[error("pva cannot be inside of another JSON link")]
+    InnerPva,
+    #[error("pva expects the name of a channel, or a map with pv")]
+    Pva,
+    #[error("pva: the name of the channel (\"pv\") is missing")]
+    NoPv,
+    #[error("calc expects a map with expr")]
+    Calc,
+    #[error("calc: key \"{0}\" is set twice")]
+    Twice(String),
+    #[error("calc: time expects an argument, A to U")]
+    Time,
+    #[error("calc: {0} arguments, expected at most {INPUTS}")]
+    Arguments(usize),
+    #[error("calc: an argument is a number or a JSON link")]
+    Argument,
+    #[error("calc: \"{0}\" has a value of another kind than expected")]
+    Value(String),
+    #[error("calc: unknown key \"{0}\", expected expr, args, prec, units, time, major, minor, out")]
+    Key(String),
+    #[error("calc: no expression (\"expr\")")]
+    NoExpression,
+    #[error("calc: no output link (\"out\")")]
+    NoOutput,
+    #[error("calc: {error} in expression \"{text}\"")]
+    Expression { error: CalcError, text: String },
+}
+
+/// The most similar name of a JSON link.
+fn hint(name: &str) -> String {
+    base::nearest(name, KINDS).map_or(String::new(), |known| format!("; nearest is \"{known}\""))
+}
+
 /// Parses a JSON link; `None` for a constant.
-pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink>, String> {
-    let Json::Map(entries) = json else { return Err("expected one of const, calc, pva, state, debug, trace".into()) };
-    let [(kind, value)] = &entries[..] else {
-        return Err(format!(
-            "a JSON link has {} keys, expected one of const, calc, pva, state, debug, trace",
-            entries.len()
-        ));
-    };
+pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<Option<JsonLink>, BadJsonLink> {
+    let Json::Map(entries) = json else { return Err(BadJsonLink::NoMap) };
+    let [(kind, value)] = &entries[..] else { return Err(BadJsonLink::Keys(entries.len())) };
     match kind.as_str() {
-        "const" if field != LinkField::In => Err("const is for input links only".into()),
+        "const" if field != LinkField::In => Err(BadJsonLink::ConstOut),
         "const" => {
             check_const(value)?;
             Ok(None)
         }
-        "calc" | "state" if field == LinkField::Forward => Err(format!("{kind} cannot be a forward link")),
+        "calc" | "state" if field == LinkField::Forward => Err(BadJsonLink::Forward(kind.clone())),
         "calc" => Calc::from_json(value, field).map(|calc| Some(JsonLink::Calc(Box::new(calc)))),
         "state" => {
-            let Json::Text(name) = value else { return Err("state expects the name of a state in quotes".into()) };
+            let Json::Text(name) = value else { return Err(BadJsonLink::State) };
             let bare = name.strip_prefix('!').filter(|bare| !bare.is_empty());
             Ok(Some(JsonLink::State { name: bare.unwrap_or(name).to_owned(), invert: bare.is_some(), value: false }))
         }
-        "pva" => Err("pva cannot be inside of another JSON link".into()),
+        "pva" => Err(BadJsonLink::InnerPva),
         "debug" | "trace" => Ok(from_json(value, field)?.map(|inner| JsonLink::Trace(Box::new(inner)))),
-        other => {
-            let known = base::nearest(other, ["const", "calc", "pva", "state", "debug", "trace"]);
-            let hint = known.map_or(String::new(), |known| format!("; nearest is \"{known}\""));
-            Err(format!("no JSON link is called \"{other}\"{hint}"))
-        }
+        other => Err(BadJsonLink::Kind(other.to_owned())),
     }
 }
 
 /// Checks that a constant is a value, or a list of values of one kind.
-fn check_const(value: &Json) -> Result<(), String> {
+fn check_const(value: &Json) -> Result<(), BadJsonLink> {
     let class = |item: &Json| match item {
         Json::Bool(_) | Json::Int(_) | Json::Real(_) => Ok(0),
         Json::Text(_) => Ok(1),
-        Json::Null | Json::List(_) | Json::Map(_) => {
-            Err("const expects numbers, texts, or a list of one of them".into())
-        }
+        Json::Null | Json::List(_) | Json::Map(_) => Err(BadJsonLink::Const),
     };
     let Json::List(items) = value else { return class(value).map(drop) };
     let mut classes = items.iter().map(class);
@@ -90,15 +134,15 @@ fn check_const(value: &Json) -> Result<(), String> {
     for other in classes {
         let other: i32 = other?;
         if other != first {
-            return Err("const: numbers and texts in one list".into());
+            return Err(BadJsonLink::MixedConst);
         }
     }
     Ok(())
 }
 
 impl Calc {
-    fn from_json(json: &Json, field: LinkField) -> Result<Self, String> {
-        let Json::Map(entries) = json else { return Err("calc expects a map with expr".into()) };
+    fn from_json(json: &Json, field: LinkField) -> Result<Self, BadJsonLink> {
+        let Json::Map(entries) = json else { return Err(BadJsonLink::Calc) };
         let mut calc = Self {
             expr: None,
             major: None,
@@ -115,7 +159,7 @@ impl Calc {
         };
         for (at, (key, value)) in entries.iter().enumerate() {
             if entries[..at].iter().any(|(earlier, _)| earlier == key) {
-                return Err(format!("calc: key \"{key}\" is set twice"));
+                return Err(BadJsonLink::Twice(key.clone()));
             }
             match (key.as_str(), value) {
                 ("expr", Json::Text(text)) => calc.expr = Some(program(text)?),
@@ -126,11 +170,10 @@ impl Calc {
                 ("time", Json::Text(name)) => {
                     let letter = name.as_bytes().first().map(u8::to_ascii_uppercase).filter(|_| name.len() == 1);
                     let index = letter.filter(u8::is_ascii_uppercase).map(|letter| usize::from(letter - b'A'));
-                    calc.time =
-                        Some(index.filter(|index| *index < INPUTS).ok_or("calc: time expects an argument, A to U")?);
+                    calc.time = Some(index.filter(|index| *index < INPUTS).ok_or(BadJsonLink::Time)?);
                 }
                 ("args", Json::List(items)) if items.len() > INPUTS => {
-                    return Err(format!("calc: {} arguments, expected at most {INPUTS}", items.len()));
+                    return Err(BadJsonLink::Arguments(items.len()));
                 }
                 ("args", Json::List(items)) => {
                     for (at, item) in items.iter().enumerate() {
@@ -142,23 +185,19 @@ impl Calc {
                     calc.out = from_json(link, LinkField::Out)?;
                 }
                 ("expr" | "major" | "minor" | "units" | "prec" | "time", _) => {
-                    return Err(format!("calc: \"{key}\" has a value of another kind than expected"));
+                    return Err(BadJsonLink::Value(key.clone()));
                 }
-                _ => {
-                    return Err(format!(
-                        "calc: unknown key \"{key}\", expected expr, args, prec, units, time, major, minor, out"
-                    ));
-                }
+                _ => return Err(BadJsonLink::Key(key.clone())),
             }
         }
         match field {
-            LinkField::In if calc.expr.is_none() => Err("calc: no expression (\"expr\")".into()),
-            LinkField::Out if calc.out.is_none() => Err("calc: no output link (\"out\")".into()),
+            LinkField::In if calc.expr.is_none() => Err(BadJsonLink::NoExpression),
+            LinkField::Out if calc.out.is_none() => Err(BadJsonLink::NoOutput),
             _ => Ok(calc),
         }
     }
 
-    fn argument(&mut self, at: usize, item: &Json) -> Result<(), String> {
+    fn argument(&mut self, at: usize, item: &Json) -> Result<(), BadJsonLink> {
         self.count = at + 1;
         match item {
             Json::Int(value) => self.args[at] = *value as f64,
@@ -179,14 +218,14 @@ impl Calc {
                     };
                 }
             },
-            _ => return Err("calc: an argument is a number or a JSON link".into()),
+            _ => return Err(BadJsonLink::Argument),
         }
         Ok(())
     }
 }
 
-fn program(text: &str) -> Result<Program, String> {
-    calc::compile(text.as_bytes()).map_err(|error| format!("calc: {} in expression \"{text}\"", error.text()))
+fn program(text: &str) -> Result<Program, BadJsonLink> {
+    calc::compile(text.as_bytes()).map_err(|error| BadJsonLink::Expression { error, text: text.to_owned() })
 }
 
 impl JsonLink {

@@ -1,6 +1,7 @@
 //! Links: their text, and their target once resolved.
 
 use crate::model::id::RecId;
+use crate::model::json_link::BadJsonLink;
 use crate::model::pva_link::PvaLink;
 use base::json::Json;
 use std::fmt::Write;
@@ -196,14 +197,34 @@ fn is_number(text: &str) -> bool {
     crate::text::conv::parse_f64(text).is_some()
 }
 
-/// Parses a link text. Modifiers that the field kind does not support are dropped, as in EPICS.
+/// The reason why a text is no link.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum BadLink {
+    #[error(transparent)]
+    Syntax(#[from] base::json::JsonError),
+    #[error(transparent)]
+    Json(#[from] BadJsonLink),
+    #[error("address \"{0}\": no number after '{1}'")]
+    Number(String, char),
+    #[error("address \"{0}\": no bus is addressed by the letters \"{1}\"")]
+    Bus(String, String),
+    #[error("\"{0}\" is a device address or JSON, expected the name of a process variable or a number")]
+    NoName(String),
+}
+
+/// Parses a link text, with the error as text.
 pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String> {
+    read(text, field).map_err(|error| error.to_string())
+}
+
+/// Parses a link text. Modifiers that the field kind does not support are dropped, as in EPICS.
+pub(crate) fn read(text: &str, field: LinkField) -> Result<LinkText<'_>, BadLink> {
     let text = text.trim();
     if text.starts_with('@') {
         return Ok(LinkText::Hardware(text));
     }
     if text.starts_with('{') && text.ends_with('}') {
-        let json = base::json::parse(text).map_err(|error| error.to_string())?;
+        let json = base::json::parse(text)?;
         if let Json::Map(entries) = &json
             && let [(kind, value)] = &entries[..]
             && kind == "pva"
@@ -249,7 +270,7 @@ pub(crate) fn parse(text: &str, field: LinkField) -> Result<LinkText<'_>, String
 }
 
 /// Checks `#Cn Sn …`: letters, each with a number.
-fn check_hardware(text: &str) -> Result<(), String> {
+fn check_hardware(text: &str) -> Result<(), BadLink> {
     let body = text[1..].split('@').next().unwrap_or_default();
     let mut letters = String::new();
     let mut rest = body.trim();
@@ -257,13 +278,13 @@ fn check_hardware(text: &str) -> Result<(), String> {
         letters.push(letter);
         rest = rest[letter.len_utf8()..].trim_start();
         let Some(behind) = behind_number(rest) else {
-            return Err(format!("address \"{text}\": no number after '{letter}'"));
+            return Err(BadLink::Number(text.to_owned(), letter));
         };
         rest = behind.trim_start();
     }
     match letters.as_str() {
         "CS" | "BCN" | "BCNA" | "BCNF" | "BCNAF" | "RMDE" | "LACS" | "LA" | "LNPS" | "LBG" | "VCS" | "VS" => Ok(()),
-        _ => Err(format!("address \"{text}\": no bus is addressed by the letters \"{letters}\"")),
+        _ => Err(BadLink::Bus(text.to_owned(), letters)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Links over PVAccess: `{pva:"NAME"}` and `{pva:{pv:"NAME", …}}`.
 
+use crate::model::json_link::BadJsonLink;
 use crate::model::link::{CP, CPP, LinkField, MS, MSI};
 use base::json::Json;
 
@@ -54,7 +55,7 @@ const OPTIONS: [&str; 13] =
 
 impl PvaLink {
     /// Reads the value of the key `pva`. Also returns complaints about options that are ignored, as in C.
-    pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<(Self, Vec<String>), String> {
+    pub(crate) fn from_json(json: &Json, field: LinkField) -> Result<(Self, Vec<String>), BadJsonLink> {
         let mut link = Self {
             pv: String::new(),
             field: String::new(),
@@ -77,10 +78,10 @@ impl PvaLink {
                     complaints.extend(link.set(key, value));
                 }
             }
-            _ => return Err("pva expects the name of a channel, or a map with pv".into()),
+            _ => return Err(BadJsonLink::Pva),
         }
         if link.pv.is_empty() {
-            return Err("pva: the name of the channel (\"pv\") is missing".into());
+            return Err(BadJsonLink::NoPv);
         }
         // Input links monitor, output links write; the options of the other direction have no effect.
         if field != LinkField::In && matches!(link.process, PvaProcess::Change | PvaProcess::ChangeIfPassive) {
@@ -207,7 +208,7 @@ fn ignored(key: &str, expected: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(text: &str, field: LinkField) -> Result<(PvaLink, Vec<String>), String> {
+    fn read(text: &str, field: LinkField) -> Result<(PvaLink, Vec<String>), BadJsonLink> {
         PvaLink::from_json(&base::json::parse(text).unwrap(), field)
     }
 

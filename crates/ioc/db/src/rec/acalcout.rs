@@ -239,7 +239,7 @@ fn compile_field(db: &mut Db, rec: RecId, body: Body<ACalcOut>, field: u16) {
     let r = &mut db.records[body];
     let text = if is_main { r.calc.bytes() } else { r.ocal.bytes() };
     let compiled = if text.is_empty() { Ok(Program::default()) } else { compile(text, Dialect::Arrays) };
-    let wrong = compiled.as_ref().err().map(|error| error.text());
+    let wrong = compiled.as_ref().err().copied();
     let valid = if wrong.is_some() { -1 } else { 0 };
     if is_main {
         (r.clcv, r.program) = (valid, compiled.unwrap_or_default());

@@ -1,7 +1,7 @@
 //! calc record.
 
 use super::inputs::{constants, input_of, inputs, live_links, post_inputs, read_live};
-use crate::calc::{self, Program};
+use crate::calc::{self, BadExpression, Program};
 use crate::model::deadband::Limits;
 use crate::model::link::Link;
 use crate::model::slot::{Inline, Text, record};
@@ -84,7 +84,7 @@ impl RecordType for Calc {
         if !(after && field == Self::CALC) {
             return Ok(());
         }
-        compile(db, body).map_err(|what| PutError::BadValue { what })
+        compile(db, body).map_err(|error| PutError::BadValue { what: error.to_string() })
     }
 
     /// Records which links must be read.
@@ -106,7 +106,7 @@ impl RecordType for Calc {
     }
 }
 
-fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
+fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), BadExpression> {
     let r = &mut db.records[body];
     match calc::compile(r.calc.bytes()) {
         Ok(program) => {
@@ -115,7 +115,7 @@ fn compile(db: &mut Db, body: Body<Calc>) -> Result<(), String> {
         }
         Err(error) => {
             r.program = Program::default();
-            Err(format!("{} in expression \"{}\"", error.text(), r.calc.bytes().escape_ascii()))
+            Err(BadExpression { error, expression: r.calc.bytes().to_owned() })
         }
     }
 }

@@ -214,14 +214,14 @@ fn compile(db: &mut Db, rec: RecId, body: Body<CalcOut>, main: bool, output: boo
     if main {
         let compiled = calc::compile(r.calc.bytes());
         r.clcv = if compiled.is_ok() { 0 } else { -1 };
-        text = compiled.as_ref().err().map(|error| ("CALC", error.text()));
+        text = compiled.as_ref().err().map(|error| ("CALC", *error));
         r.program = compiled.unwrap_or_default();
     }
     if output {
         let compiled = calc::compile(r.ocal.bytes());
         r.oclv = if compiled.is_ok() { 0 } else { -1 };
         if r.dopt == 1 {
-            text = text.or(compiled.as_ref().err().map(|error| ("OCAL", error.text())));
+            text = text.or(compiled.as_ref().err().map(|error| ("OCAL", *error)));
         }
         r.output = compiled.unwrap_or_default();
     }

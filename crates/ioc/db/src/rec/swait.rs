@@ -9,8 +9,8 @@
 
 use super::calcout::is_due;
 use super::inputs::{constants, inputs, live_links, name_of, nth, post_inputs, post_val, read_live};
-use crate::calc::{self, Program};
-use crate::model::link::{CA, Link, LinkField, LinkKind, LinkText, parse};
+use crate::calc::{self, BadExpression, Program};
+use crate::model::link::{BadLink, CA, Link, LinkField, LinkKind, LinkText, read};
 use crate::model::slot::{Text, record};
 use crate::rec::{Body, Properties, RecId, RecordType, changed};
 use crate::run::callback::Callback;
@@ -106,10 +106,12 @@ impl RecordType for Swait {
         if field == Self::CALC {
             let compiled = compile(db, body);
             db.post_named(rec, "CLCV", EventMask::VALUE);
-            return compiled.map_err(|what| PutError::BadValue { what });
+            return compiled.map_err(|error| PutError::BadValue { what: error.to_string() });
         }
         let place = nth(field, Self::INAN, OUTN + 1);
-        place.map_or(Ok(()), |place| connect(db, rec, body, place)).map_err(|what| PutError::BadLink { what })
+        place
+            .map_or(Ok(()), |place| connect(db, rec, body, place))
+            .map_err(|error| PutError::BadLink { what: error.to_string() })
     }
 
     fn removed(db: &mut Db, _: RecId, body: Body<Self>) {
@@ -151,27 +153,25 @@ impl Swait {
     }
 }
 
-fn compile(db: &mut Db, body: Body<Swait>) -> Result<(), String> {
+fn compile(db: &mut Db, body: Body<Swait>) -> Result<(), BadExpression> {
     let r = &mut db.records[body];
     let compiled = calc::compile(r.calc.bytes());
     r.clcv = if compiled.is_ok() { 0 } else { -1 };
-    let wrong = compiled.as_ref().err().map(|error| error.text());
+    let wrong = compiled.as_ref().err().copied();
     r.program = compiled.unwrap_or_default();
-    wrong.map_or(Ok(()), |what| Err(format!("{what} in expression \"{}\"", r.calc.bytes().escape_ascii())))
+    wrong.map_or(Ok(()), |error| Err(BadExpression { error, expression: r.calc.bytes().to_owned() }))
 }
 
 /// Connects a link to the target of its name. A constant is loaded into its input or DOLD.
-fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(), String> {
+fn connect(db: &mut Db, rec: RecId, body: Body<Swait>, place: usize) -> Result<(), BadLink> {
     let name = String::from_utf8_lossy(db.records[body].names[place].bytes()).into_owned();
-    let (link, wrong) = match parse(&name, LinkField::In) {
+    let (link, wrong) = match read(&name, LinkField::In) {
         Ok(LinkText::Constant(text)) => (Link::of_constant(text), None),
         Ok(LinkText::Pv(name, _)) => (db.link_over_channel(rec, name, place != OUTN, CA), None),
         Ok(LinkText::Hardware(_) | LinkText::Json(..) | LinkText::Pva(..)) => {
-            let what =
-                format!("\"{name}\" is a device address or JSON, expected the name of a process variable or a number");
-            (Link::EMPTY, Some(what))
+            (Link::EMPTY, Some(BadLink::NoName(name.clone())))
         }
-        Err(what) => (Link::EMPTY, Some(what)),
+        Err(error) => (Link::EMPTY, Some(error)),
     };
     let r = &mut db.records[body];
     match place {

@@ -150,7 +150,7 @@ fn compile_field(db: &mut Db, rec: RecId, body: Body<Transform>, index: usize) {
     let r = &mut db.records[body];
     let text = r.clc[index].bytes();
     let compiled = if text.is_empty() { Ok(None) } else { compile(&expanded(r, text), Dialect::Texts).map(Some) };
-    let wrong = compiled.as_ref().err().map(|error| error.text());
+    let wrong = compiled.as_ref().err().copied();
     r.invalid[index] = if wrong.is_some() { -1 } else { 0 };
     if let Some(place) = r.programs.get_mut(index) {
         *place = compiled.unwrap_or_default();

@@ -37,7 +37,7 @@ impl Db {
                     if !self.records.is_array(channel.record, channel.field)
                         && !self.records.is_long_text(channel.record, channel.field) =>
                 {
-                    self.load_value(channel.record, channel.field, text)
+                    self.load_value(channel.record, channel.field, text).map_err(|error| error.to_string())
                 }
                 (Some(_), Ok(_)) => {
                     later.push(saved.clone());

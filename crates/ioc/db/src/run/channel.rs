@@ -167,7 +167,7 @@ impl Db {
         if rest.starts_with('{') {
             let wrong = |what| FindError::BadModifier { text: modifier.to_owned(), what };
             let json = base::json::parse(rest).map_err(|error| wrong(error.to_string()))?;
-            channel.filters.add_json(&json, &self.states).map_err(wrong)?;
+            channel.filters.add_json(&json, &self.states).map_err(|error| wrong(error.to_string()))?;
             rest = "";
         }
         if rest.is_empty() { Ok(()) } else { Err(bad()) }

@@ -95,10 +95,10 @@ impl Filters {
     }
 
     /// Adds the filters of a JSON map.
-    pub(crate) fn add_json(&mut self, json: &Json, states: &HashMap<String, bool>) -> Result<(), String> {
-        let Json::Map(entries) = json else { return Err("filters must be a map such as {\"dec\":{\"n\":2}}".into()) };
+    pub(crate) fn add_json(&mut self, json: &Json, states: &HashMap<String, bool>) -> Result<(), BadFilter> {
+        let Json::Map(entries) = json else { return Err(BadFilter::NoMap) };
         for (name, value) in entries {
-            let Json::Map(settings) = value else { return Err(format!("filter {name} expects a map of settings")) };
+            let Json::Map(settings) = value else { return Err(BadFilter::NoSettings(name.clone())) };
             let step = step(name, &Settings(name, settings), states)?;
             self.push(step);
         }
@@ -205,13 +205,48 @@ impl Filters {
     }
 }
 
+/// The names of filters.
+const NAMES: [&str; 6] = ["ts", "dbnd", "arr", "sync", "dec", "utag"];
+
+/// The reason why JSON is no filter.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum BadFilter {
+    #[error("filters must be a map such as {{\"dec\":{{\"n\":2}}}}")]
+    NoMap,
+    #[error("no filter \"{0}\"; expected {names}{hint}", names = NAMES.join(", "), hint = hint(.0))]
+    Name(String),
+    #[error("filter {0} expects a map of settings")]
+    NoSettings(String),
+    #[error("filter {filter} has no setting \"{key}\", expected {known}")]
+    Setting { filter: String, key: String, known: String },
+    #[error("filter {0}: \"{1}\" expects a number")]
+    Number(String, String),
+    #[error("filter {0}: \"{1}\" expects a text")]
+    Text(String, String),
+    #[error("filter {filter}: \"{key}\" is \"{word}\", expected one of {known}")]
+    Choice { filter: String, key: String, word: String, known: String },
+    #[error("filter sync expects \"m\" and \"s\", or one such as \"while\" with a state")]
+    Sync,
+    #[error("filter sync: no state \"{0}\"; dbStateCreate makes it")]
+    State(String),
+    #[error("filter dec: \"n\" is {0}, expected 1 or more")]
+    Decimation(i32),
+}
+
+/// The filter with the most similar name.
+fn hint(name: &str) -> String {
+    base::nearest(name, NAMES).map_or(String::new(), |known| format!("; nearest is \"{known}\""))
+}
+
 /// Name and settings of one filter.
 struct Settings<'a>(&'a str, &'a [(String, Json)]);
 
 impl Settings<'_> {
-    fn check(&self, known: &[&str]) -> Result<(), String> {
+    fn check(&self, known: &[&str]) -> Result<(), BadFilter> {
         match self.1.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-            Some((key, _)) => Err(format!("filter {} has no setting \"{key}\", expected {}", self.0, known.join(", "))),
+            Some((key, _)) => {
+                Err(BadFilter::Setting { filter: self.0.to_owned(), key: key.clone(), known: known.join(", ") })
+            }
             None => Ok(()),
         }
     }
@@ -220,7 +255,7 @@ impl Settings<'_> {
         self.1.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>, String> {
+    fn number(&self, key: &str) -> Result<Option<f64>, BadFilter> {
         match self.get(key) {
             None => Ok(None),
             Some(Json::Int(value)) => Ok(Some(*value as f64)),
@@ -228,33 +263,36 @@ impl Settings<'_> {
             Some(Json::Text(text)) if base::text::parse_double(text.as_bytes()).is_some() => {
                 Ok(base::text::parse_double(text.as_bytes()).map(|(value, _)| value))
             }
-            Some(_) => Err(format!("filter {}: \"{key}\" expects a number", self.0)),
+            Some(_) => Err(BadFilter::Number(self.0.to_owned(), key.to_owned())),
         }
     }
 
-    fn integer(&self, key: &str, default: i32) -> Result<i32, String> {
+    fn integer(&self, key: &str, default: i32) -> Result<i32, BadFilter> {
         Ok(self.number(key)?.map_or(default, base::text::to_i32))
     }
 
-    fn word(&self, key: &str) -> Result<Option<&str>, String> {
+    fn word(&self, key: &str) -> Result<Option<&str>, BadFilter> {
         match self.get(key) {
             None => Ok(None),
             Some(Json::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("filter {}: \"{key}\" expects a text", self.0)),
+            Some(_) => Err(BadFilter::Text(self.0.to_owned(), key.to_owned())),
         }
     }
 
-    fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<T>, String> {
+    fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<T>, BadFilter> {
         let Some(word) = self.word(key)? else { return Ok(None) };
         let found = choices.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
-        let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        found
-            .map(Some)
-            .ok_or_else(|| format!("filter {}: \"{key}\" is \"{word}\", expected one of {}", self.0, names()))
+        let known = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        found.map(Some).ok_or_else(|| BadFilter::Choice {
+            filter: self.0.to_owned(),
+            key: key.to_owned(),
+            word: word.to_owned(),
+            known: known(),
+        })
     }
 }
 
-fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> Result<Step, String> {
+fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> Result<Step, BadFilter> {
     match name {
         "ts" => {
             settings.check(&["num", "epoch", "str"])?;
@@ -287,17 +325,17 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
             let (mode, state) = match (short, settings.choice("m", &MODES)?, settings.word("s")?) {
                 (Some(short), _, _) => short,
                 (None, Some(mode), Some(state)) => (mode, state),
-                _ => return Err("filter sync expects \"m\" and \"s\", or one such as \"while\" with a state".into()),
+                _ => return Err(BadFilter::Sync),
             };
             if !states.contains_key(state) {
-                return Err(format!("filter sync: no state \"{state}\"; dbStateCreate makes it"));
+                return Err(BadFilter::State(state.to_owned()));
             }
             Ok(Step::Sync { mode, state: state.to_owned() })
         }
         "dec" => {
             settings.check(&["n"])?;
             let n = settings.integer("n", 0)?;
-            if n < 1 { Err(format!("filter dec: \"n\" is {n}, expected 1 or more")) } else { Ok(Step::Decimate { n }) }
+            if n < 1 { Err(BadFilter::Decimation(n)) } else { Ok(Step::Decimate { n }) }
         }
         "utag" => {
             settings.check(&["M", "V"])?;
@@ -305,15 +343,7 @@ fn step(name: &str, settings: &Settings<'_>, states: &HashMap<String, bool>) -> 
             let wide = |value: i32| i64::from(value) as u64;
             Ok(Step::UserTag { mask: wide(settings.integer("M", -1)?), value: wide(settings.integer("V", 0)?) })
         }
-        other => {
-            let known = ["ts", "dbnd", "arr", "sync", "dec", "utag"];
-            let hint = base::nearest(other, known);
-            Err(format!(
-                "no filter \"{other}\"; expected {}{}",
-                known.join(", "),
-                hint.map_or(String::new(), |hint| format!("; nearest is \"{hint}\""))
-            ))
-        }
+        other => Err(BadFilter::Name(other.to_owned())),
     }
 }
 
@@ -434,7 +464,7 @@ mod tests {
             ("{arr:{x:1}}", "filter arr has no setting \"x\", expected s, i, e"),
         ] {
             let json = base::json::parse(text).unwrap();
-            assert_eq!(Filters::default().add_json(&json, &states).unwrap_err(), expected);
+            assert_eq!(Filters::default().add_json(&json, &states).unwrap_err().to_string(), expected);
         }
     }
 }

@@ -238,7 +238,7 @@ impl Db {
         for item in &self.links.pending.links {
             let Some(link_field) = self.records.def(item.rec, item.field).link_field() else { continue };
             let text = self.links.pending.text_of(item);
-            match link::parse(text, link_field) {
+            match link::read(text, link_field) {
                 Ok(LinkText::Pv(name, flags)) if flags & (CA | CP | CPP) == 0 => {
                     self.join_name(&mut sets, item.rec, name)
                 }

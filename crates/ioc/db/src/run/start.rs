@@ -150,7 +150,7 @@ impl Db {
     /// Sets a link field from its text and resolves it.
     pub(crate) fn set_link(&mut self, rec: RecId, field: u16, text: &str) {
         let Some(link_field) = self.records.def(rec, field).link_field() else { return };
-        let link = match link::parse(text, link_field) {
+        let link = match link::read(text, link_field) {
             Err(what) => {
                 let name = format!("{}.{}", self.records.name(rec), self.records.def(rec, field).name);
                 self.notice(format!("{name}: {what}"));
@@ -249,7 +249,7 @@ impl Db {
     /// Writes a link field at run time (dbPutFieldLink).
     pub(crate) fn put_link_field(&mut self, rec: RecId, field: u16, text: &str) -> Result<(), PutError> {
         let Some(link_field) = self.records.def(rec, field).link_field() else { return Err(PutError::NoModify) };
-        let parsed = link::parse(text, link_field).map_err(|what| PutError::BadLink { what })?;
+        let parsed = link::read(text, link_field).map_err(|error| PutError::BadLink { what: error.to_string() })?;
         let device_link = matches!(self.records.def(rec, field).name.as_str(), "INP" | "OUT")
             && !self.records.type_of(rec).devices.is_empty();
         if device_link {

@@ -228,7 +228,7 @@ impl Parser<'_> {
 
     fn calc(&mut self, text: &str, place: Position) -> Result<Condition, FileError> {
         let program = calc::compile(text.as_bytes())
-            .map_err(|error| self.lexer.error(place, format!("CALC \"{text}\": {}", error.text())))?;
+            .map_err(|error| self.lexer.error(place, format!("CALC \"{text}\": {error}")))?;
         if program.stores != 0 {
             return Err(self.lexer.error(place, format!("CALC \"{text}\" assigns to an input, expected a condition")));
         }

@@ -40,10 +40,15 @@ impl Default for Axis {
     }
 }
 
+/// An address that is none of an axis.
+#[derive(Debug, thiserror::Error)]
+#[error("found \"{0}\", expected \"@LOW HIGH HOME\" in steps with HOME between the limits")]
+pub(crate) struct BadAxis(String);
+
 impl Axis {
     /// An axis with an address such as `@-1000 1000 0`: the positions of both limit switches and of the home switch, in steps.
     /// An empty address has no limits.
-    pub(crate) fn new(address: &str) -> Result<Self, String> {
+    pub(crate) fn new(address: &str) -> Result<Self, BadAxis> {
         let words = address.trim().trim_start_matches('@').split_whitespace();
         let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
         match numbers.as_deref() {
@@ -51,7 +56,7 @@ impl Axis {
             Ok([low, high, home]) if low <= home && home <= high => {
                 Ok(Self { low: *low, high: *high, home: *home, ..Self::default() })
             }
-            _ => Err(format!("found \"{address}\", expected \"@LOW HIGH HOME\" in steps with HOME between the limits")),
+            _ => Err(BadAxis(address.to_owned())),
         }
     }
 

@@ -25,15 +25,16 @@ pub(crate) struct Counters {
     limit: f64,
 }
 
+/// An address that is none of counters.
+#[derive(Debug, thiserror::Error)]
+#[error("found \"{0}\", expected \"@CHANNELS RATE2 RATE3 …\" with 1 to {CHANNELS} channels and counts per second")]
+pub(crate) struct BadCounters(String);
+
 impl Counters {
     /// Counters with an address such as `@16 500 20`: the number of channels, and the counts per second of channels 2, 3, ….
-    pub(crate) fn new(address: &str) -> Result<Self, String> {
+    pub(crate) fn new(address: &str) -> Result<Self, BadCounters> {
         let mut words = address.trim().trim_start_matches('@').split_whitespace();
-        let wrong = || {
-            format!(
-                "found \"{address}\", expected \"@CHANNELS RATE2 RATE3 …\" with 1 to {CHANNELS} channels and counts per second"
-            )
-        };
+        let wrong = || BadCounters(address.to_owned());
         let channels = words.next().map_or(Ok(DEFAULT_CHANNELS), str::parse).map_err(|_| wrong())?;
         let mut rates = vec![DEFAULT_RATE; channels.min(CHANNELS)];
         let given: Vec<f64> = words.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;

@@ -84,7 +84,7 @@ impl Db {
             kind if info.array && (info.elements_max > 1 || is_list) => {
                 match crate::model::constant::typed_list(text, kind, info.elements_max as usize) {
                     Ok(list) => Value::Array(list),
-                    Err(what) if is_list => return Err(PutError::BadValue { what }),
+                    Err(error) if is_list => return Err(PutError::BadValue { what: error.to_string() }),
                     Err(_) => Value::from(text),
                 }
             }
