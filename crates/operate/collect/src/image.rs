@@ -34,6 +34,26 @@ pub(crate) enum ImagePoll {
     New(Head, Option<Datum>),
 }
 
+/// The reason why a file has no image that can be archived.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoStream {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Head(#[from] ring::image::NoImage),
+    #[error(transparent)]
+    Data(#[from] segment::Bad),
+    #[error(
+        "its image has {count} numbers of {element} bytes; expected at most {} MiB, the limit of a value in the archive",
+        BYTES_MAX >> 20
+    )]
+    TooLarge { count: u64, element: usize },
+    #[error("it has {found} bytes; expected {expected}, as in its header: another process has truncated it")]
+    Truncated { found: usize, expected: u64 },
+    #[error("an image was begun and is not finished: its writer may have ended")]
+    Unfinished,
+}
+
 /// Identifies a file, to detect its replacement.
 pub(crate) fn identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
@@ -62,21 +82,21 @@ impl Image {
         self.identity
     }
 
-    fn head(&self) -> Result<Head, String> {
+    fn head(&self) -> Result<Head, NoStream> {
         let mut bytes = [0; HEAD_BYTES];
         let read = self.read(&mut bytes, 0)?;
-        Head::read(&bytes[..read]).map_err(|why| why.to_string())
+        Ok(Head::read(&bytes[..read])?)
     }
 
     /// Reads until the buffer is full or the file ends.
-    fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, String> {
+    fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
             match self.file.read_at(&mut bytes[done..], at + done as u64) {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error),
             }
         }
         Ok(done)
@@ -92,7 +112,7 @@ impl Image {
         known: Option<u64>,
         buffer: &mut Vec<u8>,
         is_wanted: impl FnOnce(&Head) -> bool,
-    ) -> Result<ImagePoll, String> {
+    ) -> Result<ImagePoll, NoStream> {
         let head = self.head()?;
         if head.images == 0 {
             return Ok(ImagePoll::Empty);
@@ -105,11 +125,7 @@ impl Image {
         }
         let bytes = head.bytes().filter(|bytes| *bytes <= BYTES_MAX);
         let Some(bytes) = bytes else {
-            let (count, element) = (head.count, head.element.bytes());
-            return Err(format!(
-                "its image has {count} numbers of {element} bytes; expected at most {} MiB, the limit of a value in the archive",
-                BYTES_MAX >> 20
-            ));
+            return Err(NoStream::TooLarge { count: head.count, element: head.element.bytes() });
         };
         if !is_wanted(&head) {
             return Ok(ImagePoll::New(head, None));
@@ -117,16 +133,12 @@ impl Image {
         buffer.resize(bytes as usize, 0);
         let read = self.read(buffer, HEAD_BYTES as u64)?;
         if (read as u64) < bytes {
-            return Err(format!(
-                "it has {} bytes; expected {}, as in its header: another process has truncated it",
-                HEAD_BYTES + read,
-                HEAD_BYTES as u64 + bytes
-            ));
+            return Err(NoStream::Truncated { found: HEAD_BYTES + read, expected: HEAD_BYTES as u64 + bytes });
         }
         if !head.is_of_the_same_image(&self.head()?) {
             return Ok(ImagePoll::Torn);
         }
-        let datum = Datum::from_bytes(Kind::Array(field(head.element)), buffer).map_err(|bad| bad.to_string())?;
+        let datum = Datum::from_bytes(Kind::Array(field(head.element)), buffer)?;
         Ok(ImagePoll::New(head, Some(datum)))
     }
 }

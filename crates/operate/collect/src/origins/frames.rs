@@ -47,8 +47,8 @@ impl Frames {
     }
 
     /// Names of the plant's running frames, from their sockets.
-    fn running(&self) -> Result<BTreeSet<String>, String> {
-        let names = sys::handover::names(&self.prefix).map_err(|error| format!("/proc/net/unix: {error}"))?;
+    fn running(&self) -> std::io::Result<BTreeSet<String>> {
+        let names = sys::handover::names(&self.prefix)?;
         Ok(names.iter().filter_map(|name| name.strip_prefix(&self.prefix)).map(str::to_owned).collect())
     }
 }
@@ -56,7 +56,10 @@ impl Frames {
 impl Origin for Frames {
     fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         next_second(&mut self.due);
-        let running = self.running().inspect_err(|_| self.known.clear())?;
+        let running = self.running().map_err(|error| {
+            self.known.clear();
+            format!("/proc/net/unix: {error}")
+        })?;
         let is_gone = |(name, frame): &(&String, &Frame)| !running.contains(*name) || !frame.watcher.is_alive();
         let gone: Vec<String> = self.known.iter().filter(is_gone).map(|(name, _)| name.clone()).collect();
         for name in gone {

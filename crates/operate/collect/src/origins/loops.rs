@@ -19,6 +19,18 @@ pub(crate) struct Loops {
     due: MonoNs,
 }
 
+/// The reason why a supervisor gives no figures.
+#[derive(Debug, thiserror::Error)]
+enum NoFigures {
+    #[error("its supervisor does not answer: {0}")]
+    Lost(#[from] std::io::Error),
+    /// Its reason.
+    #[error("{0}")]
+    Refused(String),
+    #[error("its supervisor answers {0:?}")]
+    Other(Box<(Reply, Reply)>),
+}
+
 /// Previous state of a loop.
 struct LoopState {
     /// Due time of its first pulse; it identifies a run of the process.
@@ -32,19 +44,18 @@ impl Loops {
         Self { plant: plant.to_owned(), client: None, known: BTreeMap::new(), worth: BTreeMap::new(), due: MonoNs(0) }
     }
 
-    fn ask(&mut self) -> Result<(Vec<ProcessStatus>, Vec<LoopHistogram>), String> {
-        let lost = |error: std::io::Error| format!("its supervisor does not answer: {error}");
+    fn ask(&mut self) -> Result<(Vec<ProcessStatus>, Vec<LoopHistogram>), NoFigures> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(&RunDir::find(&self.plant).socket()).map_err(lost)?,
+            None => Client::connect(&RunDir::find(&self.plant).socket())?,
         };
-        let status = client.ask(&Request::Status).map_err(lost)?;
-        let histograms = client.ask(&Request::Histograms).map_err(lost)?;
+        let status = client.ask(&Request::Status)?;
+        let histograms = client.ask(&Request::Histograms)?;
         self.client = Some(client);
         match (status, histograms) {
             (Reply::Status(status), Reply::Histograms(all)) => Ok((status.processes, all)),
-            (Reply::Refused(why), _) | (_, Reply::Refused(why)) => Err(why),
-            other => Err(format!("its supervisor answers {other:?}")),
+            (Reply::Refused(why), _) | (_, Reply::Refused(why)) => Err(NoFigures::Refused(why)),
+            other => Err(NoFigures::Other(Box::new(other))),
         }
     }
 
@@ -85,9 +96,10 @@ fn since(before: Tally, now: Tally) -> Option<(f64, i64)> {
 impl Origin for Loops {
     fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         next_second(&mut self.due);
-        let (processes, histograms) = self.ask().inspect_err(|_| {
+        let (processes, histograms) = self.ask().map_err(|error| {
             self.known.clear();
             self.worth.clear();
+            error.to_string()
         })?;
         let at = crate::serve::wall();
         for process in &processes {

@@ -22,6 +22,17 @@ pub(crate) struct Messages {
     unseen: u64,
 }
 
+/// The reason why a server's log cannot be watched.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error(transparent)]
+    Client(#[from] broker::ClientError),
+    #[error("{0}: {1}")]
+    Refused(Code, String),
+    #[error("the server describes itself as {0:?}")]
+    NoCounter(String),
+}
+
 impl Messages {
     /// Parses `SERVER/VERBS/OBJECTS`.
     pub(crate) fn new(name: &str) -> Self {
@@ -29,28 +40,40 @@ impl Messages {
         Self { server: server.to_owned(), pattern: pattern.to_owned(), client: None, unseen: 0 }
     }
 
-    fn watch(&self) -> Result<(Client, u64), String> {
-        let mut client =
-            Client::connect(&self.server, "tahti-archive", Band::default()).map_err(|error| error.to_string())?;
+    fn watch(&self) -> Result<(Client, u64), Lost> {
+        let mut client = Client::connect(&self.server, "tahti-archive", Band::default())?;
         let unseen = unseen(&mut client)?;
-        let answer = client.watch(&self.pattern, &Sending::default());
-        let answer = answer.map_err(|error| error.to_string())?;
-        if answer.code == Code::Ok { Ok((client, unseen)) } else { Err(format!("{}: {}", answer.code, answer.text)) }
+        let answer = client.watch(&self.pattern, &Sending::default())?;
+        if answer.code == Code::Ok { Ok((client, unseen)) } else { Err(Lost::Refused(answer.code, answer.text)) }
     }
 
-    fn gather(&mut self, client: &mut Client, found: &mut Vec<Item>) -> Result<(), String> {
+    fn poll(&mut self, found: &mut Vec<Item>) -> Result<(), Lost> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let (client, unseen) = self.watch()?;
+                self.unseen = unseen;
+                client
+            }
+        };
+        self.gather(&mut client, found)?;
+        self.client = Some(client);
+        Ok(())
+    }
+
+    fn gather(&mut self, client: &mut Client, found: &mut Vec<Item>) -> Result<(), Lost> {
         let (until, before) = (mono_now() + GATHER, found.len());
         loop {
             let left = until - mono_now();
             if left.0 <= 0 {
                 break;
             }
-            match client.next(left).map_err(|error| error.to_string())? {
+            match client.next(left)? {
                 Some(event) if event.event => {
                     found.push(Item::value(self.pattern.clone(), "", sample(&event.text)));
                 }
                 // An error reply that ends the watch.
-                Some(other) if other.code != Code::Ok => return Err(format!("{}: {}", other.code, other.text)),
+                Some(other) if other.code != Code::Ok => return Err(Lost::Refused(other.code, other.text)),
                 Some(_) | None => {}
             }
         }
@@ -68,26 +91,16 @@ impl Messages {
 
 impl Origin for Messages {
     fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
-        let mut client = match self.client.take() {
-            Some(client) => client,
-            None => {
-                let (client, unseen) = self.watch()?;
-                self.unseen = unseen;
-                client
-            }
-        };
-        self.gather(&mut client, found)?;
-        self.client = Some(client);
-        Ok(())
+        self.poll(found).map_err(|error| error.to_string())
     }
 }
 
 /// Number of events the server dropped because a watcher's queue was full.
-fn unseen(client: &mut Client) -> Result<u64, String> {
+fn unseen(client: &mut Client) -> Result<u64, Lost> {
     let line = format!("{}/server", Verb::Describe);
-    let answer = client.ask(&line, &Sending::default()).map_err(|error| error.to_string())?;
+    let answer = client.ask(&line, &Sending::default())?;
     let count = |word: &str| word.strip_prefix("unseen_events=")?.parse().ok();
-    answer.text.split(' ').find_map(count).ok_or_else(|| format!("the server describes itself as {:?}", answer.text))
+    answer.text.split(' ').find_map(count).ok_or_else(|| Lost::NoCounter(answer.text.clone()))
 }
 
 /// Converts a log line to a sample, stamped on arrival; the line contains its own, slightly earlier time. A failed request gets

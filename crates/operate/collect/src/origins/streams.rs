@@ -1,7 +1,7 @@
 //! Streams of images in shared memory, written by any program. Polls each stream as often as its image may have changed.
 
 use crate::gate::Nth;
-use crate::image::{Image, ImagePoll, identity};
+use crate::image::{Image, ImagePoll, NoStream, identity};
 use crate::origin::{Item, Origin};
 use crate::serve::{mono, wall};
 use crate::unconnected::fits;
@@ -92,6 +92,17 @@ struct Now {
     tai: i64,
 }
 
+/// The reason why a folder has no streams.
+#[derive(Debug, thiserror::Error)]
+enum NoStreams {
+    #[error("{}: {}", .0.display(), .1)]
+    Io(PathBuf, std::io::Error),
+    #[error("{} has no stream of these names", .0.display())]
+    None(PathBuf),
+    #[error("{} has none that can be read", .0.display())]
+    Unreadable(PathBuf),
+}
+
 impl Streams {
     pub(crate) fn new(folder: &str, wanted: Vec<(String, Policy)>) -> Self {
         Self {
@@ -117,8 +128,8 @@ impl Streams {
     }
 
     /// Lists the folder: finds new, replaced and removed files.
-    fn census(&mut self, now: i64, found: &mut Vec<Item>) -> Result<(), String> {
-        let lost = |error: std::io::Error| format!("{}: {error}", self.folder.display());
+    fn census(&mut self, now: i64, found: &mut Vec<Item>) -> Result<(), NoStreams> {
+        let lost = |error| NoStreams::Io(self.folder.clone(), error);
         let (mut there, mut beyond) = (BTreeMap::new(), 0);
         for entry in std::fs::read_dir(&self.folder).map_err(lost)? {
             let entry = entry.map_err(lost)?;
@@ -147,9 +158,8 @@ impl Streams {
         self.is_first = false;
         self.tai = sys::clock::discipline().map_or(0, |clock| i64::from(clock.tai_offset_s) * 1_000_000_000);
         if self.known.is_empty() {
-            let files =
-                if self.troubles.is_empty() { "has no stream of these names" } else { "has none that can be read" };
-            return Err(format!("{} {files}", self.folder.display()));
+            let (folder, is_unreadable) = (self.folder.clone(), !self.troubles.is_empty());
+            return Err(if is_unreadable { NoStreams::Unreadable(folder) } else { NoStreams::None(folder) });
         }
         let is_missing = |pattern: &String| !self.known.keys().any(|name| fits(pattern, name));
         let missing: Vec<String> =
@@ -225,7 +235,7 @@ impl Streams {
             }
         }
         for (name, why) in troubles {
-            self.trouble(&name, why, now, found);
+            self.trouble(&name, why.to_string(), now, found);
         }
         bytes
     }
@@ -235,7 +245,7 @@ impl Origin for Streams {
     fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String> {
         let begin = mono();
         if begin >= self.census_at {
-            self.census(begin, found)?;
+            self.census(begin, found).map_err(|error| error.to_string())?;
             self.census_at = begin + CENSUS_NS;
         }
         let (mut until, mut bytes) = (self.census_at, 0);
@@ -272,7 +282,7 @@ impl Stream {
         buffer: &mut Vec<u8>,
         now: Now,
         found: &mut Vec<Item>,
-    ) -> Result<Option<usize>, String> {
+    ) -> Result<Option<usize>, NoStream> {
         let known = self.last.map(|last| last.images);
         let is_wanted = |head: &Head| match self.policy {
             Policy::Every { pulses } => self.nth.clone().takes(pulses, Some(self.pulse(head))),
@@ -290,7 +300,7 @@ impl Stream {
                 self.torn = (torn.0 + 1, if torn.0 == 0 { now.mono } else { torn.1 });
                 self.due = now.mono + (LOOK_NS.0 << torn.0.min(8)).min(LOOK_NS.1);
                 if now.mono - self.torn.1 >= TROUBLE_NS {
-                    return Err("an image was begun and is not finished: its writer may have ended".to_owned());
+                    return Err(NoStream::Unfinished);
                 }
                 return Ok(None);
             }

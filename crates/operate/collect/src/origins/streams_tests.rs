@@ -84,7 +84,7 @@ impl Site {
         self.now += ns;
         if let Err(away) = self.streams.census(self.now, &mut found) {
             let folder = self.folder.0.display().to_string();
-            found.push(Item::Told(format!("away: {}", away.replace(&folder, "FOLDER"))));
+            found.push(Item::Told(format!("away: {}", away.to_string().replace(&folder, "FOLDER"))));
         }
         self.streams.take(self.now, &mut found);
         found.iter().map(shown).collect()
