@@ -1,6 +1,6 @@
 //! User-space device access for C.
 
-use crate::{answer, handle, open, text};
+use crate::{Failed, answer, handle, open, text};
 use base::DurNs;
 use rt::Wait;
 use rt::device::{DeviceMemory, Message, Region, Signal, Uio, Vfio, await_interrupt};
@@ -40,10 +40,10 @@ pub unsafe extern "C" fn tahti_uio_open(device: *const c_char) -> *mut tahti_dev
         // SAFETY: the caller's promise.
         let device = unsafe { text("the device", device) }?;
         let node = match device.contains(':') {
-            true => Uio::node_of(device).map_err(|error| error.to_string())?,
+            true => Uio::node_of(device)?,
             false => device.to_owned(),
         };
-        let uio = Uio::open(&node).map_err(|error| error.to_string())?;
+        let uio = Uio::open(&node)?;
         Ok(DeviceHandle::Uio(uio).into())
     };
     handle(open())
@@ -63,7 +63,9 @@ pub unsafe extern "C" fn tahti_vfio_open(address: *const c_char, kind: u32, mess
             2 => Signal::MsiX,
             3 => Signal::Pin,
             other => {
-                return Err(format!("the kind of interrupt is {other}; expected TAHTI_MSI, TAHTI_MSIX or TAHTI_PIN"));
+                return Err(
+                    format!("the kind of interrupt is {other}; expected TAHTI_MSI, TAHTI_MSIX or TAHTI_PIN").into()
+                );
             }
         };
         let opened = || {
@@ -72,7 +74,7 @@ pub unsafe extern "C" fn tahti_vfio_open(address: *const c_char, kind: u32, mess
             device.master_bus()?;
             Ok::<_, sys::Error>(DeviceHandle::Vfio(device, signal, message))
         };
-        opened().map(tahti_device::from).map_err(|error| error.to_string())
+        opened().map(tahti_device::from).map_err(Failed::from)
     };
     handle(open())
 }
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn tahti_device_registers(device: *mut tahti_device, bar: 
                     DeviceHandle::Uio(uio) => uio.bar(bar as usize),
                     DeviceHandle::Vfio(vfio, ..) => vfio.bar(bar),
                 };
-                let region = mapped.map_err(|error| error.to_string())?;
+                let region = mapped?;
                 device.regions.push((bar, region.clone()));
                 region
             }
@@ -104,8 +106,8 @@ pub unsafe extern "C" fn tahti_device_registers(device: *mut tahti_device, bar: 
         }
         Ok(region.address().cast())
     };
-    map().unwrap_or_else(|why: String| {
-        crate::fail(&why);
+    map().unwrap_or_else(|why: Failed| {
+        crate::fail(&why.0);
         std::ptr::null_mut()
     })
 }
@@ -120,16 +122,16 @@ pub unsafe extern "C" fn tahti_device_memory(device: *mut tahti_device, at: u64,
         // SAFETY: the caller's promise.
         let device = unsafe { open(device) }?;
         let DeviceHandle::Vfio(vfio, ..) = &device.held else {
-            return Err("a UIO device has no memory for DMA; expected a device of tahti_vfio_open".to_owned());
+            return Err("a UIO device has no memory for DMA; expected a device of tahti_vfio_open".into());
         };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let memory = vfio.memory(at, bytes).map_err(|error| error.to_string())?;
+        let memory = vfio.memory(at, bytes)?;
         let address = memory.region().address();
         device.memory.push(memory);
         Ok(address.cast())
     };
-    give().unwrap_or_else(|why: String| {
-        crate::fail(&why);
+    give().unwrap_or_else(|why: Failed| {
+        crate::fail(&why.0);
         std::ptr::null_mut()
     })
 }
@@ -147,7 +149,7 @@ pub unsafe extern "C" fn tahti_device_enable(device: *mut tahti_device) -> c_int
             DeviceHandle::Vfio(vfio, Signal::Pin, _) => vfio.unmask(),
             DeviceHandle::Vfio(..) => Ok(()),
         };
-        enabled.map(|()| 0).map_err(|errno| format!("its interrupt cannot be enabled: {errno}"))
+        enabled.map(|()| 0).map_err(|errno| format!("its interrupt cannot be enabled: {errno}").into())
     };
     answer(enable())
 }
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn tahti_device_wait(device: *mut tahti_device, spin_ns: u
             DeviceHandle::Uio(uio) => await_interrupt(uio, how, limit),
             DeviceHandle::Vfio(.., message) => await_interrupt(message, how, limit),
         };
-        came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device was removed: {errno}"))
+        came.map(|came| c_int::from(came.is_some())).map_err(|errno| format!("the device was removed: {errno}").into())
     };
     answer(wait())
 }

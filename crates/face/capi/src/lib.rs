@@ -34,25 +34,29 @@ fn fail(why: &str) {
     let _ = ERROR.try_with(|error| *error.borrow_mut() = text);
 }
 
+/// Why a call failed. The text is all that C gets.
+pub(crate) struct Failed(String);
+
+impl<E: std::fmt::Display> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// The result of a call as C sees it.
-fn answer(result: Result<c_int, String>) -> c_int {
+fn answer(result: Result<c_int, Failed>) -> c_int {
     result.unwrap_or_else(|why| {
-        fail(&why);
+        fail(&why.0);
         -1
     })
 }
 
-/// An error as text, which is all that C gets.
-fn shown<T>(result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
-
 /// A new handle, or NULL.
-fn handle<T>(result: Result<T, String>) -> *mut T {
+fn handle<T>(result: Result<T, Failed>) -> *mut T {
     match result {
         Ok(value) => Box::into_raw(Box::new(value)),
         Err(why) => {
-            fail(&why);
+            fail(&why.0);
             std::ptr::null_mut()
         }
     }
@@ -62,13 +66,13 @@ fn handle<T>(result: Result<T, String>) -> *mut T {
 ///
 /// # Safety
 /// `text` is NULL or ends with a zero, and lives as long as the result is used.
-unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, String> {
+unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, Failed> {
     if text.is_null() {
-        return Err(format!("{what} is NULL; expected a text"));
+        return Err(format!("{what} is NULL; expected a text").into());
     }
     // SAFETY: not NULL, and the caller promises that the string is NUL-terminated.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| format!("{what} is no UTF-8"))
+    text.to_str().map_err(|_| format!("{what} is no UTF-8").into())
 }
 
 /// The value behind a handle that the caller passes.
@@ -76,9 +80,9 @@ unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, String> {
 /// # Safety
 /// `handle` is NULL, or was returned by this library and not yet closed. It is not used elsewhere while the result
 /// exists.
-unsafe fn open<'a, T>(handle: *mut T) -> Result<&'a mut T, String> {
+unsafe fn open<'a, T>(handle: *mut T) -> Result<&'a mut T, Failed> {
     // SAFETY: NULL gives None. Any other pointer is a Box that `handle` has leaked.
-    unsafe { handle.as_mut() }.ok_or_else(|| "the handle is NULL; expected one that a call returned".to_owned())
+    unsafe { handle.as_mut() }.ok_or_else(|| "the handle is NULL; expected one that a call returned".into())
 }
 
 /// A joined thread, as C holds it.
@@ -142,15 +146,15 @@ pub struct tahti_reading {
 ///
 /// # Safety
 /// `to` is NULL, or begins with a `u32` with its size in bytes, and that many bytes are writable.
-unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), String> {
+unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), Failed> {
     if to.is_null() {
-        return Err("the structure is NULL; expected one to fill".to_owned());
+        return Err("the structure is NULL; expected one to fill".into());
     }
     // SAFETY: the caller promises that the structure begins with its size.
     let size = unsafe { to.cast::<u32>().read() } as usize;
     let behind_size = size_of::<u32>();
     if size <= behind_size {
-        return Err(format!("the structure's size is {size}; expected {}: set `size` to sizeof", size_of::<T>()));
+        return Err(format!("the structure's size is {size}; expected {}: set `size` to sizeof", size_of::<T>()).into());
     }
     let (from, bytes) = (std::ptr::from_ref(value).cast::<u8>(), size.min(size_of::<T>()) - behind_size);
     // SAFETY: both have at least that many bytes and do not overlap. The first four bytes are not changed.
@@ -191,7 +195,7 @@ pub unsafe extern "C" fn tahti_frame_join(
         // SAFETY: NULL, or a handle that is only read.
         let exports = unsafe { exports.as_ref() }.map(|exports| &exports.exports);
         let member = Member::join(frame, activity, exports, DurNs::from_ms(within_ms.into()));
-        member.map(tahti_frame).map_err(|error| error.to_string())
+        member.map(tahti_frame).map_err(Failed::from)
     };
     handle(join())
 }
@@ -206,7 +210,7 @@ pub unsafe extern "C" fn tahti_frame_yield(frame: *mut tahti_frame, turn: *mut t
         // SAFETY: the caller's promise.
         let frame = unsafe { open(frame) }?;
         let Some(now) = frame.0.next_turn() else {
-            return if frame.0.frame_died() { Err("the frame's process has died".to_owned()) } else { Ok(0) };
+            return if frame.0.frame_died() { Err("the frame's process has died".into()) } else { Ok(0) };
         };
         let (pulse, due_ns, end_ns) = (now.pulse, now.due.0, now.end.0);
         let void_ns = now.deadline.map_or(0, |deadline| (now.due + deadline.void_after()).0);
@@ -228,7 +232,7 @@ pub unsafe extern "C" fn tahti_frame_mode(frame: *mut tahti_frame, mode: *const 
         let frame = unsafe { open(frame) }?;
         // SAFETY: the caller's promise.
         let mode = unsafe { text("the mode's name", mode) }?;
-        frame.0.want_mode(mode).map(|()| 0).map_err(|error| error.to_string())
+        frame.0.want_mode(mode).map(|()| 0).map_err(Failed::from)
     };
     answer(ask())
 }
@@ -253,7 +257,7 @@ pub unsafe extern "C" fn tahti_frame_leave(frame: *mut tahti_frame) {
 pub unsafe extern "C" fn tahti_frame_trigger(frame: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     let name = unsafe { text("the frame's name", frame) };
-    answer(name.and_then(|name| trigger(name).map(|()| 0).map_err(|error| error.to_string())))
+    answer(name.and_then(|name| trigger(name).map(|()| 0).map_err(Failed::from)))
 }
 
 /// See `tahti.h`.
@@ -266,11 +270,11 @@ pub unsafe extern "C" fn tahti_frame_trigger_fd(frame: *const c_char, fd: c_int)
     let name = unsafe { text("the frame's name", frame) };
     answer(name.and_then(|name| {
         if fd < 0 {
-            return Err(format!("the descriptor is {fd}; expected one that is open"));
+            return Err(format!("the descriptor is {fd}; expected one that is open").into());
         }
         // SAFETY: not -1, and the caller promises that it stays open.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        hand_trigger(name, fd).map(|()| 0).map_err(|error| error.to_string())
+        hand_trigger(name, fd).map(|()| 0).map_err(Failed::from)
     }))
 }
 
@@ -283,7 +287,7 @@ pub unsafe extern "C" fn tahti_export_open(name: *const c_char, count: u32) -> *
     // SAFETY: the caller's promise.
     let name = unsafe { text("the name", name) };
     handle(
-        name.and_then(|name| shown(Exports::open(name, count as usize)))
+        name.and_then(|name| Exports::open(name, count as usize).map_err(Failed::from))
             .map(|exports| tahti_exports { exports, sampler: Mutex::default() }),
     )
 }
@@ -313,7 +317,7 @@ pub unsafe extern "C" fn tahti_export_cycle(exports: *mut tahti_exports, pulse: 
         let mut sampler = exports.sampler.try_lock().map_err(|_| "another thread ends its cycles here")?;
         let sampler = match &mut *sampler {
             Some(sampler) => sampler,
-            none => none.insert(shown(exports.exports.sampler())?),
+            none => none.insert(exports.exports.sampler()?),
         };
         sampler.cycle(pulse, sys::clock::mono_now(), marks);
         Ok(0)
@@ -339,7 +343,7 @@ unsafe fn add(
         let name = unsafe { text("the variable's name", name) }?;
         // SAFETY: the caller's promise.
         let unit = unsafe { text("the unit", unit) }?;
-        shown(exports.exports.add(&VariableSpec { name, unit, first, safe })).map(|index| index as c_int)
+        Ok(exports.exports.add(&VariableSpec { name, unit, first, safe })? as c_int)
     };
     answer(add())
 }
@@ -420,7 +424,7 @@ pub unsafe extern "C" fn tahti_set_int(exports: *mut tahti_exports, index: c_int
 pub unsafe extern "C" fn tahti_import_open(name: *const c_char) -> *mut tahti_imports {
     // SAFETY: the caller's promise.
     let name = unsafe { text("the name", name) };
-    handle(name.and_then(|name| shown(Imports::open(name))).map(tahti_imports))
+    handle(name.and_then(|name| Imports::open(name).map_err(Failed::from)).map(tahti_imports))
 }
 
 /// See `tahti.h`.
@@ -467,7 +471,7 @@ pub unsafe extern "C" fn tahti_import_name(
     let get = || {
         // SAFETY: the caller's promise.
         let imports = unsafe { open(imports) }?;
-        let segment = imports.0.segment().map_err(|error| error.to_string())?;
+        let segment = imports.0.segment()?;
         let known = segment.name(index as usize).zip(segment.unit(index as usize));
         let (known, of) =
             known.ok_or_else(|| format!("there is no variable {index}; expected less than {}", segment.len()))?;

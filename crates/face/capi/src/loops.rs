@@ -1,6 +1,6 @@
 //! Periodic loops for C.
 
-use crate::{answer, fill, handle, open, tahti_exports, text};
+use crate::{Failed, answer, fill, handle, open, tahti_exports, text};
 use base::{CpuId, DurNs, Policy, Priority, Quantile};
 use rt::{Armed, Building, Counter, Flow, LoopSpec, Rt, SharedPage, Wait};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn tahti_loops_add(
             0 => SharedPage::from_env_or_own(name),
             _ => SharedPage::own(name),
         };
-        let page = page.map_err(|error| error.to_string())?;
+        let page = page?;
         let body = Body { call, user };
         building.add_loop(told, page.clone(), move |pulse| body.run(pulse));
         loops.pages.push(page);
@@ -145,15 +145,15 @@ pub unsafe extern "C" fn tahti_loops_add(
 ///
 /// # Safety
 /// `spec` is NULL or begins with its size.
-unsafe fn given(spec: *const tahti_loop_spec) -> Result<tahti_loop_spec, String> {
-    let refused = || "the spec is NULL or too small; expected `size` to be its sizeof".to_owned();
+unsafe fn given(spec: *const tahti_loop_spec) -> Result<tahti_loop_spec, Failed> {
+    let refused = || "the spec is NULL or too small; expected `size` to be its sizeof";
     if spec.is_null() {
-        return Err(refused());
+        return Err(refused().into());
     }
     // SAFETY: the caller promises that the structure begins with its size.
     let size = unsafe { spec.cast::<u32>().read() } as usize;
     if size < LOOP_SPEC_BYTES {
-        return Err(refused());
+        return Err(refused().into());
     }
     let (name, exports) = (std::ptr::null(), std::ptr::null());
     let mut known =
@@ -165,7 +165,7 @@ unsafe fn given(spec: *const tahti_loop_spec) -> Result<tahti_loop_spec, String>
 }
 
 /// Converts the specification of a loop.
-fn read(name: &str, spec: &tahti_loop_spec) -> Result<LoopSpec, String> {
+fn read(name: &str, spec: &tahti_loop_spec) -> Result<LoopSpec, Failed> {
     const LEAST: DurNs = DurNs::from_us(10);
     let period = i64::try_from(spec.period_ns).map(DurNs).ok().filter(|period| *period >= LEAST);
     let period = period
@@ -174,7 +174,9 @@ fn read(name: &str, spec: &tahti_loop_spec) -> Result<LoopSpec, String> {
         0 => None,
         1..=99 => Some(Policy::Fifo(Priority(spec.priority as u8))),
         other => {
-            return Err(format!("loop {name:?} has priority {other}; expected 1 to 99, or 0 for the process's class"));
+            return Err(
+                format!("loop {name:?} has priority {other}; expected 1 to 99, or 0 for the process's class").into()
+            );
         }
     };
     let cpu = match spec.cpu {
@@ -201,8 +203,7 @@ pub unsafe extern "C" fn tahti_loops_start(loops: *mut tahti_loops) -> c_int {
     let start = || {
         // SAFETY: the caller's promise.
         let loops = unsafe { open(loops) }?;
-        let mut armed =
-            loops.building.take().ok_or("the loops run already")?.arm().map_err(|error| error.to_string())?;
+        let mut armed = loops.building.take().ok_or("the loops run already")?.arm()?;
         let said = armed.missing().map(|missing| CString::new(missing.to_string()).unwrap_or_default());
         loops.missing = said.collect();
         armed.start(LEAD);

@@ -1,6 +1,6 @@
 //! The quiet section for C.
 
-use crate::{answer, fill, shown};
+use crate::{answer, fill};
 use base::DurNs;
 use std::ffi::c_int;
 
@@ -36,8 +36,8 @@ pub unsafe extern "C" fn tahti_quiet(duration_ns: u64, threshold_ns: u64, report
     let time = |ns: u64| DurNs(i64::try_from(ns).unwrap_or(i64::MAX / 2));
     let length = |time: DurNs| time.0.max(0) as u64;
     let measure = || {
-        let section = shown(rt::Quiet::prepare())?;
-        let found = shown(section.measure(time(duration_ns), time(threshold_ns)))?;
+        let section = rt::Quiet::prepare()?;
+        let found = section.measure(time(duration_ns), time(threshold_ns))?;
         let gaps = found.gaps.unwrap_or_default();
         let longest = gaps.longest().next().copied().unwrap_or_default();
         let value = tahti_quiet_report {

@@ -1,6 +1,6 @@
 //! Shared memory, mutexes, conditions and barriers for C.
 
-use crate::{answer, handle, open, shown, text};
+use crate::{Failed, answer, handle, open, text};
 use base::DurNs;
 use rt::{Barrier, Condition, Lock, Met};
 use std::ffi::{c_char, c_int, c_void};
@@ -36,13 +36,13 @@ pub struct tahti_barrier(Barrier);
 /// `name` is NULL or ends with a zero.
 unsafe fn named<T>(
     name: *const c_char,
-    made: Result<T, String>,
+    made: Result<T, Failed>,
     fd: impl Fn(&T) -> BorrowedFd<'_>,
-) -> Result<T, String> {
+) -> Result<T, Failed> {
     let made = made?;
     if !name.is_null() {
         // SAFETY: the caller's promise.
-        shown(rt::offer(unsafe { text("the name", name) }?, fd(&made)))?;
+        rt::offer(unsafe { text("the name", name) }?, fd(&made))?;
     }
     Ok(made)
 }
@@ -51,9 +51,9 @@ unsafe fn named<T>(
 ///
 /// # Safety
 /// `name` ends with a zero.
-unsafe fn asked(name: *const c_char) -> Result<OwnedFd, String> {
+unsafe fn asked(name: *const c_char) -> Result<OwnedFd, Failed> {
     // SAFETY: the caller's promise.
-    shown(rt::ask(unsafe { text("the name", name) }?))
+    Ok(rt::ask(unsafe { text("the name", name) }?)?)
 }
 
 /// Closes a handle.
@@ -78,7 +78,7 @@ fn limit(within_ns: i64) -> Option<DurNs> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_segment_create(name: *const c_char, bytes: u64) -> *mut tahti_segment {
     let words = usize::try_from(bytes.div_ceil(8)).unwrap_or(usize::MAX / 8).max(1);
-    let made = SharedWords::create("tahti-segment", words.min(usize::MAX / 8)).map_err(|error| error.to_string());
+    let made = SharedWords::create("tahti-segment", words.min(usize::MAX / 8)).map_err(Failed::from);
     // SAFETY: the caller's promise.
     handle(unsafe { named(name, made, SharedWords::fd) }.map(tahti_segment))
 }
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn tahti_segment_create(name: *const c_char, bytes: u64) -
 pub unsafe extern "C" fn tahti_segment_open(name: *const c_char) -> *mut tahti_segment {
     // SAFETY: the caller's promise.
     let asked = unsafe { asked(name) };
-    handle(asked.and_then(|fd| SharedWords::attach(fd).map_err(|error| error.to_string())).map(tahti_segment))
+    handle(asked.and_then(|fd| SharedWords::attach(fd).map_err(Failed::from)).map(tahti_segment))
 }
 
 /// See `tahti.h`.
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn tahti_segment_close(segment: *mut tahti_segment) {
 /// `name` is NULL or ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_mutex_create(name: *const c_char) -> *mut tahti_mutex {
-    let made = Lock::create(0).map_err(|error| error.to_string());
+    let made = Lock::create(0).map_err(Failed::from);
     // SAFETY: the caller's promise.
     handle(unsafe { named(name, made, Lock::fd) }.map(tahti_mutex))
 }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn tahti_mutex_create(name: *const c_char) -> *mut tahti_m
 pub unsafe extern "C" fn tahti_mutex_open(name: *const c_char) -> *mut tahti_mutex {
     // SAFETY: the caller's promise.
     let asked = unsafe { asked(name) };
-    handle(asked.and_then(|fd| Lock::attach(fd).map_err(|error| error.to_string())).map(tahti_mutex))
+    handle(asked.and_then(|fd| Lock::attach(fd).map_err(Failed::from)).map(tahti_mutex))
 }
 
 /// See `tahti.h`.
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn tahti_mutex_close(mutex: *mut tahti_mutex) {
 /// `name` is NULL or ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_cond_create(name: *const c_char) -> *mut tahti_cond {
-    let made = Condition::new().map_err(|error| error.to_string());
+    let made = Condition::new().map_err(Failed::from);
     // SAFETY: the caller's promise.
     handle(unsafe { named(name, made, Condition::fd) }.map(tahti_cond))
 }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn tahti_cond_create(name: *const c_char) -> *mut tahti_co
 pub unsafe extern "C" fn tahti_cond_open(name: *const c_char) -> *mut tahti_cond {
     // SAFETY: the caller's promise.
     let asked = unsafe { asked(name) };
-    handle(asked.and_then(|fd| shown(Condition::attach(fd))).map(tahti_cond))
+    handle(asked.and_then(|fd| Condition::attach(fd).map_err(Failed::from)).map(tahti_cond))
 }
 
 /// See `tahti.h`.
@@ -269,8 +269,8 @@ pub unsafe extern "C" fn tahti_cond_close(cond: *mut tahti_cond) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tahti_barrier_create(name: *const c_char, threads: u32) -> *mut tahti_barrier {
     let made = match threads {
-        0 => Err("a barrier for 0 threads; expected at least 1".to_owned()),
-        threads => Barrier::new(threads).map_err(|error| error.to_string()),
+        0 => Err("a barrier for 0 threads; expected at least 1".into()),
+        threads => Barrier::new(threads).map_err(Failed::from),
     };
     // SAFETY: the caller's promise.
     handle(unsafe { named(name, made, Barrier::fd) }.map(tahti_barrier))
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn tahti_barrier_create(name: *const c_char, threads: u32)
 pub unsafe extern "C" fn tahti_barrier_open(name: *const c_char) -> *mut tahti_barrier {
     // SAFETY: the caller's promise.
     let asked = unsafe { asked(name) };
-    handle(asked.and_then(|fd| shown(Barrier::attach(fd))).map(tahti_barrier))
+    handle(asked.and_then(|fd| Barrier::attach(fd).map_err(Failed::from)).map(tahti_barrier))
 }
 
 /// See `tahti.h`.
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn tahti_barrier_open(name: *const c_char) -> *mut tahti_b
 pub unsafe extern "C" fn tahti_barrier_wait(barrier: *mut tahti_barrier, spin_ns: u64, within_ns: i64) -> c_int {
     // SAFETY: NULL, or a handle that is only read.
     let Some(barrier) = (unsafe { barrier.as_ref() }) else {
-        return answer(Err("the handle is NULL; expected one that a call returned".to_owned()));
+        return answer(Err("the handle is NULL; expected one that a call returned".into()));
     };
     let spin = DurNs(i64::try_from(spin_ns).unwrap_or(i64::MAX / 2));
     match barrier.0.wait(spin, limit(within_ns)) {

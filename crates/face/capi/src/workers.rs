@@ -1,6 +1,6 @@
 //! Fork-join teams for C.
 
-use crate::{fail, handle, open, shown, text};
+use crate::{Failed, fail, handle, open, text};
 use base::{CpuId, DurNs, Policy, Priority};
 use rt::team::{Team, TeamError, TeamSpec, Times, Worker};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn tahti_team_start(
         // SAFETY: the caller's promise. NULL is handled.
         let size = if spec.is_null() { 0 } else { unsafe { spec.cast::<u32>().read() } };
         if (size as usize) < size_of::<tahti_team_spec>() {
-            return Err("the spec is NULL or too small; expected `size` to be its sizeof".to_owned());
+            return Err("the spec is NULL or too small; expected `size` to be its sizeof".into());
         }
         // SAFETY: not NULL, and as large as it says.
         let spec = unsafe { spec.read() };
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn tahti_team_start(
             let (workers, bytes) = (spec.workers, spec.part_bytes);
             return Err(format!(
                 "team {name:?}: {workers} workers with {bytes} bytes each; expected at most {WORKERS_MAX} workers, {PART_MAX} bytes"
-            ));
+            ).into());
         }
         let cpus: Vec<i32> = if spec.cpus.is_null() {
             vec![-1; spec.workers as usize + 1]
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn tahti_team_start(
             // SAFETY: the caller's promise: one for the leader and each worker.
             unsafe { std::slice::from_raw_parts(spec.cpus, spec.workers as usize + 1) }.to_vec()
         };
-        let lines = usize::try_from(spec.part_bytes.div_ceil(128)).map_err(|error| error.to_string())?;
+        let lines = usize::try_from(spec.part_bytes.div_ceil(128))?;
         let spec = read(name, &spec, &cpus)?;
         let made = make.map(|call| Job { call, user });
         // Allocated on the worker's own thread and CPU: writing the zeros is the first touch of the memory.
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn tahti_team_start(
             }
             part
         };
-        let team = shown(Team::start(spec, Job { call, user }, make, |job, part, me| job.run(part, me)))?;
+        let team = Team::start(spec, Job { call, user }, make, |job, part, me| job.run(part, me))?;
         let missing = team.missing().map(|missing| CString::new(missing.to_string()).unwrap_or_default()).collect();
         Ok(tahti_team { team, missing })
     };
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn tahti_team_start(
 }
 
 /// A team as C describes it.
-fn read(name: &str, spec: &tahti_team_spec, cpus: &[i32]) -> Result<TeamSpec, String> {
+fn read(name: &str, spec: &tahti_team_spec, cpus: &[i32]) -> Result<TeamSpec, Failed> {
     let cpu = |cpu: &i32| match cpu {
         -1 => Ok(None),
         cpu => CpuId::try_from(*cpu).map(Some).map_err(|_| format!("team {name:?} has CPU {cpu}; expected one, or -1")),
@@ -132,7 +132,9 @@ fn read(name: &str, spec: &tahti_team_spec, cpus: &[i32]) -> Result<TeamSpec, St
         0 => None,
         1..=99 => Some(Policy::Fifo(Priority(spec.priority as u8))),
         other => {
-            return Err(format!("team {name:?} has priority {other}; expected 1 to 99, or 0 for the caller's class"));
+            return Err(
+                format!("team {name:?} has priority {other}; expected 1 to 99, or 0 for the caller's class").into()
+            );
         }
     };
     let leader = cpus.remove(0);

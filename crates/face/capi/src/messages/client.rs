@@ -1,7 +1,7 @@
 //! Message client for C.
 
 use super::{band, bytes, only};
-use crate::{answer, fail, fill, handle, text};
+use crate::{Failed, answer, fail, fill, handle, text};
 use base::DurNs;
 use broker::{Client, ClientError, Received, Rooms, Sending, Waker};
 use msg::Flags;
@@ -63,7 +63,7 @@ pub struct tahti_reply {
 ///
 /// # Safety
 /// `sending` is NULL or begins with its size, and its body may be read as long as the result is used.
-pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, String> {
+pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sending<'a>, Failed> {
     if sending.is_null() {
         return Ok(Sending::default());
     }
@@ -72,7 +72,8 @@ pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sendin
     if size < SENDING_BYTES {
         return Err(format!(
             "the size of tahti_sending is {size}; expected at least {SENDING_BYTES}: set `size` to sizeof"
-        ));
+        )
+        .into());
     }
     let nothing = std::ptr::null();
     let mut given =
@@ -83,7 +84,7 @@ pub(super) unsafe fn sending<'a>(sending: *const tahti_sending) -> Result<Sendin
     let known = [(1, Flags::IDEMPOTENT), (2, Flags::DRY_RUN)].into_iter();
     let flags = known.fold(Flags::NONE, |all, (bit, flag)| if given.flags & bit == 0 { all } else { all.with(flag) });
     if given.flags > 3 {
-        return Err(format!("flags {}; expected a sum of TAHTI_IDEMPOTENT and TAHTI_DRY_RUN", given.flags));
+        return Err(format!("flags {}; expected a sum of TAHTI_IDEMPOTENT and TAHTI_DRY_RUN", given.flags).into());
     }
     let limit = if given.within_ns > 0 { DurNs(given.within_ns) } else { Sending::default().limit };
     // SAFETY: the caller's promise.
@@ -99,7 +100,7 @@ impl tahti_client {
     }
 
     /// Sends a request and returns its id. Returns 0 if the caller must take replies first.
-    pub(super) fn send(&self, send: impl FnOnce(&mut Client) -> Result<u64, ClientError>) -> Result<i64, String> {
+    pub(super) fn send(&self, send: impl FnOnce(&mut Client) -> Result<u64, ClientError>) -> Result<i64, Failed> {
         let mut open = only(&self.open)?;
         let sent = send(&mut open.client);
         self.renew(&open);
@@ -108,7 +109,7 @@ impl tahti_client {
             Err(ClientError::Full) => Ok(0),
             // Outstanding requests release their room when they finish.
             Err(ClientError::NoRoom(_)) if open.client.outstanding() > 0 => Ok(0),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -118,7 +119,7 @@ impl Open {
     ///
     /// # Safety
     /// `reply` is NULL or begins with its size.
-    unsafe fn hand_out(&mut self, mut received: Received, reply: *mut tahti_reply) -> Result<(), String> {
+    unsafe fn hand_out(&mut self, mut received: Received, reply: *mut tahti_reply) -> Result<(), Failed> {
         // Copied out, so that the other process cannot change it during the read.
         if let Some(room) = received.room.take().filter(|room| !room.is_empty()) {
             received.body.resize(room.len(), 0);
@@ -149,9 +150,9 @@ impl Open {
 ///
 /// # Safety
 /// `client` is NULL or a handle.
-pub(super) unsafe fn shared<'a>(client: *const tahti_client) -> Result<&'a tahti_client, String> {
+pub(super) unsafe fn shared<'a>(client: *const tahti_client) -> Result<&'a tahti_client, Failed> {
     // SAFETY: the caller's promise. The handle is only used by shared reference.
-    unsafe { client.as_ref() }.ok_or_else(|| "the handle is NULL; expected one of tahti_client_connect".to_owned())
+    unsafe { client.as_ref() }.ok_or_else(|| "the handle is NULL; expected one of tahti_client_connect".into())
 }
 
 /// See `tahti.h`.
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn tahti_client_connect_with_pool(
             0 => Client::connect(server, name, band(urgency)?),
             bytes => Client::with_pool(server, name, band(urgency)?, bytes),
         };
-        let client = client.map_err(|error| error.to_string())?;
+        let client = client?;
         let (waker, rooms) = (Mutex::new(client.waker()), Mutex::new(client.rooms()));
         Ok(tahti_client { open: Mutex::new(Open { client, received: None, text: Vec::new() }), waker, rooms })
     };
@@ -214,8 +215,8 @@ pub unsafe extern "C" fn tahti_client_send(
         let how = unsafe { sending(how) }?;
         client.send(|open| open.send(line, &how))
     };
-    send().unwrap_or_else(|why: String| {
-        fail(&why);
+    send().unwrap_or_else(|why: Failed| {
+        fail(&why.0);
         -1
     })
 }
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn tahti_client_next(
         let mut open = only(&client.open)?;
         let came = open.client.next(DurNs(within_ns.max(0)));
         client.renew(&open);
-        match came.map_err(|error| error.to_string())? {
+        match came? {
             None => Ok(0),
             // SAFETY: the caller's promise.
             Some(received) => unsafe { open.hand_out(received, reply) }.map(|()| 1),
@@ -267,7 +268,7 @@ pub unsafe extern "C" fn tahti_client_ask(
         let received = open.client.ask(line, &how);
         client.renew(&open);
         // SAFETY: the caller's promise.
-        unsafe { open.hand_out(received.map_err(|error| error.to_string())?, reply) }.map(|()| 0)
+        unsafe { open.hand_out(received?, reply) }.map(|()| 0)
     };
     answer(ask())
 }

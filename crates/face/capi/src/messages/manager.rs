@@ -1,7 +1,7 @@
 //! Equipment manager for C.
 
 use super::{CODES, band, bytes, only};
-use crate::{answer, fail, handle, text};
+use crate::{Failed, answer, fail, handle, text};
 use base::DurNs;
 use broker::{Manager, ManagerLane, Replies, Waker};
 use msg::{Answer, Band, Code, Flags, ManagerRequest, OBJECT_BYTES_MAX, TEXT_BYTES_MAX, Ticket};
@@ -84,7 +84,7 @@ fn words(room: &mut [u8; WORDS_BYTES], asked: &ManagerRequest<'_>) -> Option<[*c
 ///
 /// # Safety
 /// `manager` is NULL or a handle.
-unsafe fn place<'a>(manager: *const tahti_manager, number: u32) -> Result<(&'a BandThread, Band), String> {
+unsafe fn place<'a>(manager: *const tahti_manager, number: u32) -> Result<(&'a BandThread, Band), Failed> {
     // SAFETY: the caller's promise. The handle is only used by shared reference.
     let manager = unsafe { manager.as_ref() }.ok_or("the handle is NULL; expected one of tahti_manager_connect")?;
     let band = band(number)?;
@@ -127,18 +127,18 @@ pub unsafe extern "C" fn tahti_manager_connect_with_bodies(
         // SAFETY: the caller's promise.
         let serves: Vec<&str> = unsafe { text("what it serves", serves) }?.split_whitespace().collect();
         if serves.is_empty() {
-            return Err("it serves nothing; expected names of objects, with blanks between them".to_owned());
+            return Err("it serves nothing; expected names of objects, with blanks between them".into());
         }
         let wanted: Vec<Band> = Band::all().filter(|band| bands & 1 << band.number() != 0).collect();
         if wanted.is_empty() || bands >> msg::BANDS != 0 {
-            return Err(format!("bands {bands:#x}; expected a sum of 1 << BAND, or TAHTI_ALL_BANDS"));
+            return Err(format!("bands {bands:#x}; expected a sum of 1 << BAND, or TAHTI_ALL_BANDS").into());
         }
         let mut lanes = [const { None }; msg::BANDS];
         let connected = match body_bytes {
             0 => Manager::connect(server, name, &serves, &wanted),
             bytes => Manager::with_bodies(server, name, &serves, &wanted, bytes),
         };
-        for lane in connected.map_err(|error| error.to_string())? {
+        for lane in connected? {
             let (at, waker) = (usize::from(lane.band().number()), lane.waker());
             lanes[at] = Some(BandThread { waker, open: Mutex::new(Open { lane, words: Box::new([0; WORDS_BYTES]) }) });
         }
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn tahti_manager_serve(
             // returns.
             unsafe { handler(user, &raw const value, std::ptr::from_mut(replies).cast()) };
         });
-        served.map(|served| c_int::try_from(served).unwrap_or(c_int::MAX)).map_err(|error| error.to_string())
+        served.map(|served| c_int::try_from(served).unwrap_or(c_int::MAX)).map_err(Failed::from)
     };
     answer(serve())
 }
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn tahti_manager_serve(
 unsafe fn at_hand<'a>(
     replies: *mut tahti_replies,
     asked: *const tahti_asked,
-) -> Result<(&'a mut Replies<'a>, Ticket), String> {
+) -> Result<(&'a mut Replies<'a>, Ticket), Failed> {
     // SAFETY: made from a `Replies` that outlives the handler's call. Only that call uses it.
     let replies = unsafe { replies.cast::<Replies<'_>>().as_mut() }.ok_or("replies is NULL; expected the handler's")?;
     // SAFETY: the caller's promise.
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn tahti_answer_memory(
     let (at, room) = match at_hand {
         Ok((replies, ticket)) => memory(replies, ticket),
         Err(why) => {
-            fail(&why);
+            fail(&why.0);
             (std::ptr::null_mut(), 0)
         }
     };
@@ -252,13 +252,13 @@ unsafe fn answered<'a>(
     complement: *const c_char,
     body: *const c_void,
     body_bytes: u64,
-) -> Result<Answer<'a>, String> {
+) -> Result<Answer<'a>, Failed> {
     let code = Code::ALL.get(code as usize).copied();
     let code = code.ok_or_else(|| format!("no code; expected TAHTI_OK to TAHTI_INTERNAL, below {}", CODES.len()))?;
     let complement = match complement.is_null() {
         true => "",
         // SAFETY: not NULL, and the caller's promise.
-        false => unsafe { CStr::from_ptr(complement) }.to_str().map_err(|_| "the complement is no UTF-8".to_owned())?,
+        false => unsafe { CStr::from_ptr(complement) }.to_str().map_err(|_| "the complement is no UTF-8")?,
     };
     // SAFETY: the caller's promise.
     Ok(Answer { code, complement, body: unsafe { bytes(body, body_bytes) }? })
@@ -289,7 +289,9 @@ pub unsafe extern "C" fn tahti_answer(
         let answer = unsafe { answered(code, complement, body, copied) }?;
         let put = match in_place {
             true if body_bytes > room as u64 => {
-                return Err(format!("a body of {body_bytes} bytes in the memory for the answer, which has {room}"));
+                return Err(
+                    format!("a body of {body_bytes} bytes in the memory for the answer, which has {room}").into()
+                );
             }
             true => replies.answer_made(ticket, answer.code, answer.complement, body_bytes as usize),
             false => replies.answer(ticket, &answer),
@@ -334,7 +336,7 @@ pub unsafe extern "C" fn tahti_manager_wake(manager: *const tahti_manager, band:
     // SAFETY: the caller's promise.
     match unsafe { place(manager, band) } {
         Ok((place, _)) => place.waker.wake(),
-        Err(why) => fail(&why),
+        Err(why) => fail(&why.0),
     }
 }
 

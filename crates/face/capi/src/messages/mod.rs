@@ -4,7 +4,7 @@ pub mod client;
 pub mod manager;
 pub mod room;
 
-use crate::{answer, fail, text};
+use crate::{Failed, answer, fail, text};
 use msg::{Band, Code, Lines, write_lines};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -28,7 +28,7 @@ const CODES: [&std::ffi::CStr; Code::ALL.len()] = [
 ];
 
 /// Locks state that one thread at a time may use. Fails instead of waiting if another thread uses it.
-fn only<T>(place: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
+fn only<T>(place: &Mutex<T>) -> Result<MutexGuard<'_, T>, Failed> {
     match place.try_lock() {
         Ok(guard) => Ok(guard),
         Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
@@ -39,22 +39,22 @@ fn only<T>(place: &Mutex<T>) -> Result<MutexGuard<'_, T>, String> {
     }
 }
 
-fn band(number: u32) -> Result<Band, String> {
+fn band(number: u32) -> Result<Band, Failed> {
     let band = u8::try_from(number).ok().and_then(Band::new);
-    band.ok_or_else(|| format!("band {number}, expected 0 to {}", msg::BANDS - 1))
+    band.ok_or_else(|| format!("band {number}, expected 0 to {}", msg::BANDS - 1).into())
 }
 
 /// Bytes that the caller passes.
 ///
 /// # Safety
 /// `from` is NULL, or `length` bytes may be read there as long as the result is used.
-unsafe fn bytes<'a>(from: *const c_void, length: u64) -> Result<&'a [u8], String> {
+unsafe fn bytes<'a>(from: *const c_void, length: u64) -> Result<&'a [u8], Failed> {
     if length == 0 {
         return Ok(&[]);
     }
     let most = broker::POOL_BYTES_MAX;
     if from.is_null() || length > most {
-        return Err(format!("a body of {length} bytes at {from:?}; expected at most {most}, and not at NULL"));
+        return Err(format!("a body of {length} bytes at {from:?}; expected at most {most}, and not at NULL").into());
     }
     // SAFETY: not NULL, and the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts(from.cast(), length as usize) })
@@ -74,10 +74,10 @@ pub extern "C" fn tahti_code(code: u32) -> *const c_char {
 pub unsafe extern "C" fn tahti_lines_write(lines: *const *const c_char, count: u32, to: *mut c_void, room: u64) -> i64 {
     let write = || {
         if count as usize > msg::BATCH_LINES_MAX {
-            return Err(format!("{count} lines; expected at most {}", msg::BATCH_LINES_MAX));
+            return Err(format!("{count} lines; expected at most {}", msg::BATCH_LINES_MAX).into());
         }
         if count > 0 && lines.is_null() {
-            return Err(format!("the lines are NULL; expected {count}"));
+            return Err(format!("the lines are NULL; expected {count}").into());
         }
         let mut texts = Vec::new();
         for at in 0..count as usize {
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn tahti_lines_write(lines: *const *const c_char, count: u
         write_lines(texts.into_iter(), &mut body);
         let most = usize::try_from(room).unwrap_or(usize::MAX).min(msg::BODY_BYTES_MAX);
         if body.len() > most {
-            return Err(format!("{} bytes; expected at most {most}", body.len()));
+            return Err(format!("{} bytes; expected at most {most}", body.len()).into());
         }
         if to.is_null() {
             return Err("the room is NULL".into());
@@ -99,8 +99,8 @@ pub unsafe extern "C" fn tahti_lines_write(lines: *const *const c_char, count: u
         unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), to.cast(), body.len()) };
         Ok(body.len() as i64)
     };
-    write().unwrap_or_else(|why| {
-        fail(&why);
+    write().unwrap_or_else(|why: Failed| {
+        fail(&why.0);
         -1
     })
 }
@@ -120,10 +120,10 @@ pub unsafe extern "C" fn tahti_line_read(
     let read = || {
         // SAFETY: the caller's promise.
         let body = unsafe { bytes(body, length) }?;
-        let Some(found) = Lines::read(body).map_err(|error| error.to_string())?.nth(index as usize) else {
+        let Some(found) = Lines::read(body)?.nth(index as usize) else {
             return Ok(0);
         };
-        let found = found.map_err(|error| error.to_string())?;
+        let found = found?;
         if line.is_null() || line_bytes.is_null() {
             return Err("line or line_bytes is NULL; expected where to put them".into());
         }

@@ -1,7 +1,7 @@
 //! Rooms in a client's pool for C: memory for bodies that are made in place.
 
 use super::client::{sending, tahti_client, tahti_sending};
-use crate::{fail, handle, text};
+use crate::{Failed, fail, handle, text};
 use broker::{Mapping, Room, Sending};
 use std::ffi::{c_char, c_void};
 use std::sync::PoisonError;
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn tahti_client_room(client: *const tahti_client, bytes: u
         let client = unsafe { super::client::shared(client) }?;
         let rooms = client.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let rooms = rooms.as_ref().ok_or("the client has no pool, or no connection at the moment")?;
-        let room = rooms.room(bytes).map_err(|error| error.to_string())?;
+        let room = rooms.room(bytes)?;
         let memory = room.words().as_ptr().cast_mut().cast();
         Ok(tahti_room { memory, _mapping: room.mapping(), room: Some(room) })
     };
@@ -72,8 +72,8 @@ pub unsafe extern "C" fn tahti_client_send_room(
         }
         client.send(|open| open.send_room_or_keep(line, &Sending { body: &[], ..how }, room))
     };
-    send().unwrap_or_else(|why: String| {
-        fail(&why);
+    send().unwrap_or_else(|why: Failed| {
+        fail(&why.0);
         -1
     })
 }
