@@ -175,7 +175,7 @@ impl Client {
             }
             Ask::Scope { act } => {
                 let done = self.done(id);
-                return self.scope.ask(act, done);
+                return Ok(self.scope.ask(act, done)?);
             }
             Ask::Put { name, value } => return self.put(id, short(name)?, short(value)?),
         }
@@ -297,8 +297,8 @@ impl Socket for Client {
         let text = match message {
             Message::Text(text) => text,
             Message::Bytes(part) => {
-                if let Err(why) = self.scope.bytes(part) {
-                    answer(&self.answers, None, Err(why));
+                if let Err(refused) = self.scope.bytes(part) {
+                    answer(&self.answers, None, Err(refused.to_string()));
                 }
                 return;
             }

@@ -20,6 +20,7 @@ pub mod manual;
 mod messages;
 mod metrics;
 mod protocol;
+mod refused;
 mod scopes;
 mod settings;
 mod shares;

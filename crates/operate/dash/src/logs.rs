@@ -2,6 +2,7 @@
 //!
 //! Memory: at most [`LINES_MAX`] lines with [`BYTES_MAX`] bytes of text. The logs are read only if a client asks.
 
+use crate::refused::Refused;
 pub use keep::supervisor::logs::Level;
 use keep::supervisor::logs::{Line, Reader};
 use serde::Deserialize;
@@ -44,8 +45,8 @@ impl Logs {
     }
 
     /// The lines that pass the filter, oldest first: number, stamp, process, severity, text. With the logs that cannot be read.
-    pub(crate) fn look(&mut self, filter: &Filter) -> Result<Value, String> {
-        let fresh = self.reader.fresh().map_err(|error| format!("the logs cannot be read: {error}"))?;
+    pub(crate) fn look(&mut self, filter: &Filter) -> Result<Value, Refused> {
+        let fresh = self.reader.fresh().map_err(Refused::Logs)?;
         fresh.into_iter().for_each(|line| self.push(line));
         let (text, first) = (filter.text.to_lowercase(), self.newest + 1 - self.lines.len() as u64);
         let fits = |(level, line): &(Level, Line)| {

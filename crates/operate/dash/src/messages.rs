@@ -1,5 +1,6 @@
 //! The message console: requests with structured replies, completion, and watching messages.
 
+use crate::refused::Refused;
 use crate::shares::{Shares, Unit};
 use crate::signals::Outcome;
 use crate::work::audit;
@@ -25,10 +26,10 @@ const FOUND_MAX: usize = 200;
 ///
 /// # Errors
 /// If the line is not a request, or only makes sense on a separate connection.
-pub(crate) fn writes(line: &str) -> Result<bool, String> {
-    let request = Request::parse(line).map_err(|error| error.to_string())?;
+pub(crate) fn writes(line: &str) -> Result<bool, Refused> {
+    let request = Request::parse(line).map_err(|error| Refused::Line(error.to_string()))?;
     if matches!(request.verb, Verb::Watch | Verb::Unwatch) {
-        return Err(format!("{}: the field \"Watch\" of the console watches", request.verb));
+        return Err(Refused::Watch(request.verb));
     }
     Ok(request.verb.row().effect != base::verb::Effect::Reads)
 }
@@ -54,17 +55,17 @@ impl Console {
         Self { server, client: None }
     }
 
-    fn with<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, String> {
+    fn with<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => connect(&self.server).map_err(|error| error.to_string())?,
+            None => connect(&self.server)?,
         };
         let asked = ask(&mut client);
         // An invalid line does not affect the connection.
         if matches!(asked, Ok(_) | Err(ClientError::Message(_))) {
             self.client = Some(client);
         }
-        asked.map_err(|error| error.to_string())
+        asked
     }
 
     /// Sends a request. `who` is set if it changes something, and is logged. A negative reply is also a reply.
@@ -76,15 +77,15 @@ impl Console {
             let failed = match &received {
                 Ok(received) if received.code == Code::Ok => None,
                 Ok(received) => Some(format!("{}: {}", received.code, received.text)),
-                Err(why) => Some(why.clone()),
+                Err(error) => Some(error.to_string()),
             };
             audit(who, &format!("message {line}"), failed.as_ref());
         }
-        received.map(|received| parts(&received, took))
+        received.map(|received| parts(&received, took)).map_err(|error| error.to_string())
     }
 
     /// Counters of the message server by name.
-    pub(crate) fn counters(&mut self) -> Result<Vec<(String, u64)>, String> {
+    pub(crate) fn counters(&mut self) -> Result<Vec<(String, u64)>, ClientError> {
         let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };
         let received = self.with(|client| client.ask("describe/server", &sending))?;
         let pairs = received.text.split_whitespace().filter_map(|word| word.split_once('='));
@@ -94,10 +95,11 @@ impl Console {
     /// Objects that match `pattern`, connected clients, and managers that did not list their objects.
     pub(crate) fn known(&mut self, pattern: &str) -> Outcome {
         let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };
-        let (served, clients) = self.with(|client| {
+        let listed = self.with(|client| {
             let served = client.served(&sending)?;
             Ok((served, client.list("server", &sending)?.0))
-        })?;
+        });
+        let (served, clients) = listed.map_err(|error| error.to_string())?;
         let like = served.objects.iter().filter(|object| base::glob(pattern, object));
         let objects: Vec<_> = like.take(FOUND_MAX).collect();
         let mut subjects: Vec<_> = clients.iter().filter_map(|line| line.split_whitespace().next()).collect();
@@ -178,7 +180,7 @@ impl Watching {
     ///
     /// # Errors
     /// If the thread cannot be started. The server's answer is reported as the state.
-    pub(crate) fn begin(server: &str, pattern: &str, taken: Unit) -> Result<Self, String> {
+    pub(crate) fn begin(server: &str, pattern: &str, taken: Unit) -> Result<Self, Refused> {
         let (server, pattern) = (server.to_owned(), pattern.to_owned());
         let shared = Arc::<Passing>::default();
         let inside = shared.clone();
@@ -186,7 +188,7 @@ impl Watching {
             watch(&server, &pattern, &inside);
             drop(taken);
         });
-        started.map(|_| Self { shared }).map_err(|error| format!("no thread for it: {error}"))
+        started.map(|_| Self { shared }).map_err(Refused::Thread)
     }
 
     /// New lines since the last call, if any.
@@ -245,8 +247,8 @@ pub(crate) fn watched(server: &str, pattern: &str) -> Result<Client, WatchError>
 }
 
 /// Watches over one connection. Returns `Ok` if it was lost or the client ended.
-fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), String> {
-    let mut client = watched(server, pattern).map_err(|error| error.to_string())?;
+fn watch_once(server: &str, pattern: &str, shared: &Passing) -> Result<(), WatchError> {
+    let mut client = watched(server, pattern)?;
     shared.state("watching".to_owned());
     while !shared.over.load(Ordering::Relaxed) {
         match client.next(LOOK) {
@@ -270,7 +272,7 @@ mod tests {
         for (line, is_write) in
             [("get/x/y", false), ("list/*", false), ("put/x/1A", true), ("lock/x", true), ("batch/x", true)]
         {
-            assert_eq!(writes(line), Ok(is_write), "{line}");
+            assert_eq!(writes(line).unwrap(), is_write, "{line}");
         }
         for line in ["watch/*/*", "unwatch/*", "", "puts/x/1", "get"] {
             assert!(writes(line).is_err(), "{line}");
@@ -323,7 +325,7 @@ mod tests {
     fn watches_of_viewers_leave_room_for_those_of_operators() {
         let (watches, viewer) = (watches(), party(Role::Viewer, 1000));
         let _taken: Vec<_> = std::iter::from_fn(|| watches.take(viewer).ok()).take(WATCHING_MAX).collect();
-        assert!(watches.take(viewer).unwrap_err().contains("watches of messages"));
+        assert!(watches.take(viewer).unwrap_err().to_string().contains("watches of messages"));
         assert!(watches.take(party(Role::Operator, 1000)).is_ok());
     }
 }

@@ -10,8 +10,9 @@ mod picture;
 
 use crate::access::Role;
 use crate::alarms::Alarms;
+use crate::refused::Refused;
 use crate::shares::{Jobs, Party, Queue, Shares, Unit, queue};
-use crate::signals::{Callback, Outcome};
+use crate::signals::Callback;
 use crate::work::audit;
 use base::{DurNs, MonoNs};
 use desk::Desk;
@@ -25,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use sys::clock::mono_now;
 
+pub(crate) use desk::{OPENED_MAX, VALUES_MAX};
 pub use forcing::{Forcing, ForcingError, Servers};
 pub use picture::View;
 
@@ -33,7 +35,7 @@ const WAITING_MAX: usize = 32;
 /// Maximum clients that use the oscilloscope at a time.
 const DESKS_MAX: usize = 8;
 /// Maximum size of an opened file in bytes: the largest capture of a loop as a table.
-const FILE_BYTES_MAX: usize = 12 << 20;
+pub(crate) const FILE_BYTES_MAX: usize = 12 << 20;
 /// Polling interval for captures of loops.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval of checks for clients that have gone, if no loop is polled.
@@ -157,13 +159,13 @@ struct TriggerServers {
 
 impl TriggerServers {
     /// Starts watching a trigger outside the loop of `segment`.
-    fn forcing(&mut self, beside: &Beside, segment: &str) -> Result<Forcing, String> {
+    fn forcing(&mut self, beside: &Beside, segment: &str) -> Result<Forcing, Refused> {
         let alarms = match beside {
-            Beside::Alarm(_) => self.alarms.server().map_err(|why| why.to_string())?,
+            Beside::Alarm(_) => self.alarms.server()?,
             Beside::Message(_) => String::new(),
         };
         let servers = Servers { alarms, messages: self.messages.clone() };
-        Forcing::start(beside, segment, &servers).map_err(|why| why.to_string())
+        Ok(Forcing::start(beside, segment, &servers)?)
     }
 }
 
@@ -191,11 +193,11 @@ impl Scope {
     }
 
     /// Passes a request to the thread. An error means that it was not started.
-    pub(crate) fn ask(&mut self, act: Act, done: Callback) -> Result<(), String> {
+    pub(crate) fn ask(&mut self, act: Act, done: Callback) -> Result<(), Refused> {
         if let Act::Open { name, bytes } = act {
             kind(&name)?;
             if bytes == 0 || bytes > FILE_BYTES_MAX {
-                return Err(format!("a file of {bytes} bytes; expected 1 to {FILE_BYTES_MAX}"));
+                return Err(Refused::FileBytes(bytes));
             }
             self.opening = Some((name, bytes, Vec::new(), done));
             return Ok(());
@@ -204,8 +206,8 @@ impl Scope {
     }
 
     /// Takes a part of the file being opened.
-    pub(crate) fn bytes(&mut self, part: &[u8]) -> Result<(), String> {
-        let (name, whole, mut there, done) = self.opening.take().ok_or("bytes came; expected `open` before them")?;
+    pub(crate) fn bytes(&mut self, part: &[u8]) -> Result<(), Refused> {
+        let (name, whole, mut there, done) = self.opening.take().ok_or(Refused::NotOpened)?;
         there.extend_from_slice(part);
         if there.len() < whole {
             self.opening = Some((name, whole, there, done));
@@ -215,7 +217,7 @@ impl Scope {
         self.give(ScopeCommand::Opened(name, there), done)
     }
 
-    fn give(&self, what: ScopeCommand, done: Callback) -> Result<(), String> {
+    fn give(&self, what: ScopeCommand, done: Callback) -> Result<(), Refused> {
         let job = Job { of: Arc::downgrade(&self.out), party: self.party, who: self.who.clone(), what, done };
         self.scopes.jobs.push(self.party, job)
     }
@@ -252,8 +254,8 @@ fn lock(out: &Mutex<Out>) -> std::sync::MutexGuard<'_, Out> {
 }
 
 /// Type of a file, from its name.
-fn kind(name: &str) -> Result<Kind, String> {
-    Kind::of_name(name).ok_or_else(|| format!("{name:?}; expected a name that ends in .csv, .npy or .json"))
+fn kind(name: &str) -> Result<Kind, Refused> {
+    Kind::of_name(name).ok_or_else(|| Refused::FileName(name.to_owned()))
 }
 
 /// Main loop of the thread: handles requests and polls loops. Ends with the process.
@@ -263,7 +265,7 @@ fn work(jobs: &Jobs<Job>, around: &mut TriggerServers) -> ! {
         let pace = if desks.all.values().any(|(desk, _)| desk.is_live()) { LOOK } else { IDLE };
         if let Some(job) = jobs.next_within(pace) {
             let outcome = one(&mut desks, around, &job);
-            (job.done)(outcome);
+            (job.done)(outcome.map_err(String::from));
         }
         // A loop of a client that has gone becomes free.
         desks.tidy();
@@ -291,7 +293,7 @@ impl Desks {
     }
 
     /// The desk of a client; a new one if it has none.
-    fn of(&mut self, of: &Weak<Mutex<Out>>, party: Party) -> Result<&mut Desk, String> {
+    fn of(&mut self, of: &Weak<Mutex<Out>>, party: Party) -> Result<&mut Desk, Refused> {
         self.tidy();
         let (desk, _) = match self.all.entry(of.as_ptr() as usize) {
             Entry::Occupied(there) => there.into_mut(),
@@ -301,25 +303,26 @@ impl Desks {
     }
 }
 
-fn one(desks: &mut Desks, around: &mut TriggerServers, job: &Job) -> Outcome {
+fn one(desks: &mut Desks, around: &mut TriggerServers, job: &Job) -> Result<Value, Refused> {
     if let ScopeCommand::Act(Act::List) = job.what {
         return desk::list();
     }
     let desk = desks.of(&job.of, job.party)?;
     match &job.what {
         ScopeCommand::Opened(name, bytes) => {
-            let capture = Capture::from_bytes(kind(name)?, bytes).map_err(|error| format!("{name}: {error}"))?;
+            let capture =
+                Capture::from_bytes(kind(name)?, bytes).map_err(|error| Refused::File(name.clone(), error))?;
             desk.opened(name, capture).map(|id| json!({ "capture": id }))
         }
         ScopeCommand::Act(act) => acted(desk, around, act, job),
     }
 }
 
-fn acted(desk: &mut Desk, around: &mut TriggerServers, act: &Act, job: &Job) -> Outcome {
+fn acted(desk: &mut Desk, around: &mut TriggerServers, act: &Act, job: &Job) -> Result<Value, Refused> {
     let is_operator = job.party.role == Role::Operator;
     let empty = |(): ()| json!({});
-    let audited = |text: String, outcome: Result<(), String>| {
-        audit(&job.who, &text, outcome.as_ref().err());
+    let audited = |text: String, outcome: Result<(), Refused>| {
+        audit(&job.who, &text, outcome.as_ref().err().map(ToString::to_string).as_ref());
         outcome.map(empty)
     };
     match act {

@@ -1,6 +1,7 @@
 //! Shares of limited resources, so that viewers cannot block operators.
 
 use crate::access::Role;
+use crate::refused::Refused;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -75,17 +76,17 @@ impl Shares {
     }
 
     /// Takes one unit for `party`. The error states the limit.
-    pub(crate) fn take(&self, party: Party) -> Result<Unit, String> {
+    pub(crate) fn take(&self, party: Party) -> Result<Unit, Refused> {
         let mut taken = self.taken();
-        let Self { what, remedy, all, .. } = self;
-        if let Some(excess) = Excess::of(taken.iter().copied(), party, *all) {
-            let most = excess.most(party.role, *all);
+        let &Self { what, remedy, all, .. } = self;
+        if let Some(excess) = Excess::of(taken.iter().copied(), party, all) {
+            let most = excess.most(party.role, all);
             let whose = match excess {
                 Excess::One => format!("{} as {}", party.owner, party.role.word()),
                 Excess::Viewers => "all viewers together".to_owned(),
                 Excess::All => "all clients together".to_owned(),
             };
-            return Err(format!("{whose} have {most} of {all} {what} already, as many as they may; {remedy}"));
+            return Err(Refused::UsedUp { whose, most, all, what, remedy });
         }
         taken.push(party);
         Ok(Unit { party, of: self.clone() })
@@ -129,7 +130,7 @@ pub(crate) fn queue<T>(all: usize) -> (Queue<T>, Jobs<T>) {
 
 impl<T> Queue<T> {
     /// Appends a job after those of the same role. The error states the limit.
-    pub(crate) fn push(&self, party: Party, job: T) -> Result<(), String> {
+    pub(crate) fn push(&self, party: Party, job: T) -> Result<(), Refused> {
         let taken = self.shares.take(party)?;
         let lane = usize::from(party.role == Role::Viewer);
         self.waiting.jobs.lock().unwrap_or_else(PoisonError::into_inner)[lane].push_back((job, taken));
@@ -172,13 +173,19 @@ pub(crate) mod tests {
         let shares = Shares::new("desks", "close one", 8);
         let viewer = |user| shares.take(party(Role::Viewer, user));
         let mut taken: Vec<Unit> = (0..4).map(|_| viewer(1).unwrap()).collect();
-        let why = viewer(1).unwrap_err();
+        let why = viewer(1).unwrap_err().to_string();
         assert_eq!(why, "user 1 as viewer have 4 of 8 desks already, as many as they may; close one");
         taken.extend((0..2).map(|_| viewer(2).unwrap()));
-        assert!(viewer(3).unwrap_err().starts_with("all viewers together have 6 of 8"));
+        assert!(viewer(3).unwrap_err().to_string().starts_with("all viewers together have 6 of 8"));
         // The same user as an operator is a different party.
         taken.extend((0..2).map(|_| shares.take(party(Role::Operator, 1)).unwrap()));
-        assert!(shares.take(party(Role::Operator, 1)).unwrap_err().starts_with("all clients together have 8 of 8"));
+        assert!(
+            shares
+                .take(party(Role::Operator, 1))
+                .unwrap_err()
+                .to_string()
+                .starts_with("all clients together have 8 of 8")
+        );
         taken.clear();
         assert!(shares.taken().is_empty());
         taken.extend((0..6).map(|_| shares.take(party(Role::Operator, 1)).unwrap()));

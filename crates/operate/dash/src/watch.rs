@@ -12,6 +12,7 @@ use crate::alarms::Alarms;
 use crate::hub::{Hub, News, Topic};
 use crate::messages::Console;
 use crate::metrics::Source;
+use crate::refused::Refused;
 use base::{DurNs, MonoNs};
 use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request, Status};
@@ -120,17 +121,16 @@ fn changed_at(file: &std::path::Path) -> Option<SystemTime> {
 }
 
 /// Sends a request to the supervisor.
-fn ask(plant: &str, request: &Request) -> Result<Reply, String> {
-    let mut client = Client::connect(&RunDir::find(plant).socket()).map_err(|error| error.to_string())?;
-    client.ask(request).map_err(|error| error.to_string())
+fn ask(plant: &str, request: &Request) -> io::Result<Reply> {
+    Client::connect(&RunDir::find(plant).socket())?.ask(request)
 }
 
 /// Status of the plant.
-fn status(plant: &str) -> Result<Status, String> {
-    match ask(plant, &Request::Status)? {
+fn status(plant: &str) -> Result<Status, Refused> {
+    match ask(plant, &Request::Status).map_err(Refused::Supervisor)? {
         Reply::Status(status) => Ok(*status),
-        Reply::Refused(why) => Err(why),
-        other => Err(format!("{other:?} is no status")),
+        Reply::Refused(why) => Err(Refused::BySupervisor(why)),
+        other => Err(Refused::NoStatus(format!("{other:?}"))),
     }
 }
 
@@ -150,7 +150,7 @@ fn of_frames(page: Value) -> News {
 fn message_server(console: &mut Console) -> News {
     match console.counters() {
         Ok(counters) => News { page: json!({ "counters": counters }), source: Some(Source::Messages(counters)) },
-        Err(error) => News { page: json!({ "error": error }), source: None },
+        Err(error) => News { page: json!({ "error": error.to_string() }), source: None },
     }
 }
 

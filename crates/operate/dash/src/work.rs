@@ -108,7 +108,7 @@ impl Worker {
         })?;
         let mut lines = Logs::new(Reader::new(&RunDir::find(&options.plant)));
         let logs = begin("dash-logs", move |job| match job {
-            Job::Logs { filter } => lines.look(&filter),
+            Job::Logs { filter } => lines.look(&filter).map_err(String::from),
             _ => Err("no work for this thread".to_owned()),
         })?;
         Ok(Self { acts, alarms, figures, messages, commands, objects, archive, settings, logs })
@@ -127,7 +127,7 @@ impl Worker {
             Job::Settings { .. } => &self.settings,
             Job::Logs { .. } => &self.logs,
         };
-        queue.push(party, (job, done))
+        Ok(queue.push(party, (job, done))?)
     }
 }
 

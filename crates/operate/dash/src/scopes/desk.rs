@@ -2,7 +2,7 @@
 
 use super::picture::{self, View};
 use super::{Arm, Forcing, Out, TriggerServers, lock};
-use crate::signals::Outcome;
+use crate::refused::Refused;
 use base::{DurNs, MonoNs};
 use rt::scope::{Cause, Oscilloscope};
 use scope::{Capture, CaptureSettings, Kind, Mode};
@@ -13,9 +13,9 @@ use std::sync::{Mutex, Weak};
 /// Maximum captures of a client, including those from files.
 const KEPT_MAX: usize = rt::scope::CAPTURES_MAX;
 /// Maximum captures from files.
-const OPENED_MAX: usize = 8;
+pub(crate) const OPENED_MAX: usize = 8;
 /// Maximum values in all captures of a client: 16 MiB.
-const VALUES_MAX: usize = 2 << 20;
+pub(crate) const VALUES_MAX: usize = 2 << 20;
 /// Timeout for a loop to accept a setup; afterwards the loop counts as stopped.
 const TAKING: DurNs = DurNs::from_secs(2);
 /// Minimum interval between automatic pictures.
@@ -92,13 +92,10 @@ impl Desk {
     }
 
     /// Sets up a loop. One that another client holds can be taken by operators only.
-    pub(super) fn arm(&mut self, arm: &Arm, around: &mut TriggerServers, operator: bool) -> Result<(), String> {
-        let mode = Mode::of_word(&arm.mode)
-            .ok_or_else(|| format!("mode {:?}; expected single, normal, auto or roll", arm.mode))?;
+    pub(super) fn arm(&mut self, arm: &Arm, around: &mut TriggerServers, operator: bool) -> Result<(), Refused> {
+        let mode = Mode::of_word(&arm.mode).ok_or_else(|| Refused::Mode(arm.mode.clone()))?;
         if !(0.0..=100.0).contains(&arm.pre) || arm.length < 2 || arm.every == 0 {
-            return Err(
-                "expected 0 to 100 % before the trigger, 2 rows or more, and a row in each 1 or more cycles".into()
-            );
+            return Err(Refused::Setup);
         }
         let wanted = CaptureSettings {
             channels: arm.channels.clone(),
@@ -112,19 +109,19 @@ impl Desk {
             keep: arm.keep,
             detached: false,
         };
-        let request = wanted.request(&arm.segment).map_err(|error| error.to_string())?;
-        let beside = wanted.beside().map_err(|error| error.to_string())?;
+        let request = wanted.request(&arm.segment)?;
+        let beside = wanted.beside()?;
         let at_hand = self.live.as_ref().filter(|live| live.scope.name() == arm.segment && live.scope.is_alive());
         let own = at_hand.and_then(|live| live.id);
         let opened = match at_hand {
             Some(_) => None,
-            None => Some(Oscilloscope::open(&arm.segment).map_err(|error| error.to_string())?),
+            None => Some(Oscilloscope::open(&arm.segment)?),
         };
-        let scope = opened.as_ref().or(at_hand.map(|live| &live.scope)).ok_or("no oscilloscope")?;
+        let scope = opened.as_ref().or(at_hand.map(|live| &live.scope)).ok_or(Refused::NoScope)?;
         allowed(scope, own, operator)?;
         // The watcher must be ready before the loop waits for its trigger.
         let forcing = beside.map(|beside| around.forcing(&beside, &arm.segment)).transpose()?;
-        let id = scope.set_up(&request).map_err(|error| error.to_string())?;
+        let id = scope.set_up(&request)?;
         let Some(scope) = opened.or_else(|| self.live.take().map(|live| live.scope)) else { return Ok(()) };
         let (length, asked_at) = (usize::try_from(arm.length).unwrap_or(usize::MAX), sys::clock::mono_now());
         let live = Live { scope, id: Some(id), mode, length, asked_at, taken: false, next: 0, forcing };
@@ -136,10 +133,10 @@ impl Desk {
     }
 
     /// Follows the captures of another client's setup.
-    pub(super) fn follow(&mut self, segment: &str) -> Result<(), String> {
-        let scope = Oscilloscope::open(segment).map_err(|error| error.to_string())?;
+    pub(super) fn follow(&mut self, segment: &str) -> Result<(), Refused> {
+        let scope = Oscilloscope::open(segment)?;
         if scope.status().is_none() {
-            return Err(format!("the oscilloscope of {segment:?} is not set up"));
+            return Err(Refused::Idle(segment.to_owned()));
         }
         let asked_at = sys::clock::mono_now();
         let (id, mode, length) = (None, Mode::Normal, 1000);
@@ -150,20 +147,20 @@ impl Desk {
         Ok(())
     }
 
-    pub(super) fn force(&self, operator: bool) -> Result<(), String> {
-        let live = self.live.as_ref().ok_or("no loop is selected; arm one")?;
+    pub(super) fn force(&self, operator: bool) -> Result<(), Refused> {
+        let live = self.live.as_ref().ok_or(Refused::NothingToForce)?;
         allowed(&live.scope, live.id, operator)?;
-        live.scope.force(Cause::Forced).map_err(|error| error.to_string())
+        Ok(live.scope.force(Cause::Forced)?)
     }
 
-    pub(super) fn stop(&mut self, operator: bool) -> Result<(), String> {
-        let live = self.live.as_ref().ok_or("no loop is selected")?;
+    pub(super) fn stop(&mut self, operator: bool) -> Result<(), Refused> {
+        let live = self.live.as_ref().ok_or(Refused::NothingToStop)?;
         allowed(&live.scope, live.id, operator)?;
-        live.scope.stop().map_err(|error| error.to_string())
+        Ok(live.scope.stop()?)
     }
 
     /// Sets what is displayed.
-    pub(super) fn show(&mut self, view: &View) -> Result<(), String> {
+    pub(super) fn show(&mut self, view: &View) -> Result<(), Refused> {
         view.check()?;
         self.view = view.clone();
         self.is_new = true;
@@ -172,32 +169,32 @@ impl Desk {
     }
 
     /// Queues a capture as a file for the client.
-    pub(super) fn export(&self, capture: u32, kind: Kind) -> Result<(), String> {
+    pub(super) fn export(&self, capture: u32, kind: Kind) -> Result<(), Refused> {
         let bytes = self.find(capture)?.capture.to_bytes(kind);
         let Some(out) = self.of.upgrade() else { return Ok(()) };
         let mut out = lock(&out);
         if !out.parts.is_empty() {
-            return Err("a file is still on its way; try again".into());
+            return Err(Refused::FileInTransit);
         }
         out.parts = parts(capture, &bytes);
         Ok(())
     }
 
     /// Adds a capture from a file and displays it.
-    pub(super) fn opened(&mut self, name: &str, capture: Capture) -> Result<u32, String> {
+    pub(super) fn opened(&mut self, name: &str, capture: Capture) -> Result<u32, Refused> {
         if self.kept.iter().filter(|kept| kept.opened).count() >= OPENED_MAX {
-            return Err(format!("{OPENED_MAX} files are open already; take one from the list"));
+            return Err(Refused::OpenFiles);
         }
         let values = values(&capture);
         if values > VALUES_MAX / 2 {
-            return Err(format!("{name}: {values} values; expected {} at most", VALUES_MAX / 2));
+            return Err(Refused::Values { name: name.to_owned(), values });
         }
         let id = self.add(self.free(name.to_owned()), capture, true);
         self.view = View { capture: Some(id), columns: self.view.columns, ..View::default() };
         Ok(id)
     }
 
-    pub(super) fn forget(&mut self, capture: u32) -> Result<(), String> {
+    pub(super) fn forget(&mut self, capture: u32) -> Result<(), Refused> {
         self.find(capture)?;
         self.kept.retain(|kept| kept.id != capture);
         if self.view.capture == Some(capture) {
@@ -207,9 +204,9 @@ impl Desk {
         Ok(())
     }
 
-    fn find(&self, capture: u32) -> Result<&LabelledCapture, String> {
+    fn find(&self, capture: u32) -> Result<&LabelledCapture, Refused> {
         let found = self.kept.iter().find(|kept| kept.id == capture);
-        found.ok_or_else(|| format!("capture {capture} is no longer available"))
+        found.ok_or(Refused::Capture(capture))
     }
 
     /// Adds a capture of a loop. Labels are numbered continuously, although each setup counts its captures from 1.
@@ -247,7 +244,7 @@ impl Desk {
         if let Some(live) = self.live.take() {
             match self.fetch(live, now) {
                 Ok(live) => self.live = live,
-                Err(why) => self.note = why,
+                Err(refused) => self.note = refused.to_string(),
             }
         }
         let status = self.status().to_string();
@@ -269,18 +266,14 @@ impl Desk {
     }
 
     /// Fetches captures of the loop. Stops following it if there can be no further captures.
-    fn fetch(&mut self, mut live: Live, now: MonoNs) -> Result<Option<Live>, String> {
+    fn fetch(&mut self, mut live: Live, now: MonoNs) -> Result<Option<Live>, Refused> {
         let name = live.scope.name().to_owned();
         if !live.scope.is_alive() {
-            return Err(format!("the process that exported {name:?} has ended"));
+            return Err(Refused::Ended(name));
         }
         let Some(status) = live.scope.status() else { return not_taken(live, now) };
         if live.id.is_some_and(|id| id != status.id) {
-            return if live.taken {
-                Err("another client has set the oscilloscope up: this session ended".into())
-            } else {
-                not_taken(live, now)
-            };
+            return if live.taken { Err(Refused::Replaced) } else { not_taken(live, now) };
         }
         live.taken = true;
         if let Some(why) = live.forcing.as_ref().and_then(Forcing::failed) {
@@ -335,22 +328,18 @@ impl Desk {
 }
 
 /// Handles a loop that has not accepted the setup yet.
-fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, String> {
+fn not_taken(live: Live, now: MonoNs) -> Result<Option<Live>, Refused> {
     if now - live.asked_at < TAKING {
         return Ok(Some(live));
     }
-    Err(format!("the loop of {:?} is not running, or another client has set it up meanwhile", live.scope.name()))
+    Err(Refused::NotTaken(live.scope.name().to_owned()))
 }
 
 /// Whether the client may set up, force and stop the loop: it is free or the client's own, or the client is an operator.
-fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(), String> {
+fn allowed(scope: &Oscilloscope, own: Option<u64>, operator: bool) -> Result<(), Refused> {
     let held = scope.status().filter(|status| status.is_held);
     match held {
-        Some(status) if !operator && own != Some(status.id) => Err(format!(
-            "another client has set up the oscilloscope of {:?}, and a loop samples for one at a time; look at those captures, or have \
-             an operator take it over",
-            scope.name()
-        )),
+        Some(status) if !operator && own != Some(status.id) => Err(Refused::Held(scope.name().to_owned())),
         _ => Ok(()),
     }
 }
@@ -370,8 +359,8 @@ fn values(capture: &Capture) -> usize {
 }
 
 /// Lists the variables.
-pub(super) fn list() -> Outcome {
-    let exported = rt::scope::exported().map_err(|error| format!("/proc/net/unix: {error}"))?;
+pub(super) fn list() -> Result<Value, Refused> {
+    let exported = rt::scope::exported().map_err(Refused::Sockets)?;
     let segments = exported.into_iter().map(|(segment, sampled)| {
         let known = rt::Imports::open(&segment).map_err(|error| error.to_string());
         let variables = known.as_ref().map_err(Clone::clone).and_then(|known| {

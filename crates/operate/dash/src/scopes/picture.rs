@@ -1,6 +1,7 @@
 //! Rendering of a capture as a binary message: an envelope of the visible part, not its rows.
 
 use super::desk::LabelledCapture;
+use crate::refused::Refused;
 use scope::{Capture, Operation, Persistence, Window, cursors, envelope, maths, measure, spectrum};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -45,21 +46,23 @@ impl View {
     ///
     /// # Errors
     /// If a part of it is invalid.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), Refused> {
         if self.maths.len() > MATHS_MAX {
-            return Err(format!("{} channels made of others; expected {MATHS_MAX} at most", self.maths.len()));
+            return Err(Refused::Channels { count: self.maths.len(), most: MATHS_MAX });
         }
-        self.maths.iter().try_for_each(|(word, _, _)| word.parse::<Operation>().map(drop))?;
+        self.maths
+            .iter()
+            .try_for_each(|(word, _, _)| word.parse::<Operation>().map(drop).map_err(Refused::Operation))?;
         self.fft.as_deref().map_or(Ok(()), |word| window(word).map(drop))
     }
 }
 
-fn window(word: &str) -> Result<Window, String> {
+fn window(word: &str) -> Result<Window, Refused> {
     match word {
         "rectangle" => Ok(Window::Rectangle),
         "hann" => Ok(Window::Hann),
         "flat-top" => Ok(Window::FlatTop),
-        _ => Err(format!("window {word:?}; expected rectangle, hann or flat-top")),
+        _ => Err(Refused::Window(word.to_owned())),
     }
 }
 
