@@ -128,6 +128,15 @@ enum SaverRequest {
     Stop,
 }
 
+/// Result of restoring values at the start.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// Each value was restored.
+    pub is_complete: bool,
+    /// The number of values, or the failures.
+    pub text: String,
+}
+
 /// The autosave thread. Clones are handles to the same thread.
 #[derive(Clone)]
 pub struct Autosave {
@@ -141,7 +150,7 @@ impl Autosave {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(mailbox: Mailbox, settings: Settings, restored: Result<String, String>) -> std::io::Result<Self> {
+    pub fn start(mailbox: Mailbox, settings: Settings, restored: Restored) -> std::io::Result<Self> {
         let (sender, requests) = sync_channel(ASKS_MAX);
         let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false };
         let thread =
@@ -206,12 +215,13 @@ struct Saver {
 }
 
 impl Saver {
-    fn run(mut self, requests: &Receiver<SaverRequest>, restored: &Result<String, String>) {
-        let (status, text) = match restored {
-            Ok(text) => ("Ok", text),
-            Err(text) => ("Failure", text),
-        };
-        self.tell(&[("rebootStatus", status), ("rebootStatusStr", text), ("rebootTime", &engine::wall().to_string())]);
+    fn run(mut self, requests: &Receiver<SaverRequest>, restored: &Restored) {
+        let status = if restored.is_complete { "Ok" } else { "Failure" };
+        self.tell(&[
+            ("rebootStatus", status),
+            ("rebootStatusStr", &restored.text),
+            ("rebootTime", &engine::wall().to_string()),
+        ]);
         loop {
             let wait = self.next_due().saturating_duration_since(Instant::now());
             match requests.recv_timeout(wait) {

@@ -119,7 +119,11 @@ impl RecordDevice for Line {
         };
         match self.open(interrupt) {
             Ok(()) => self.failed = None,
-            Err(why) if self.failed.as_ref() != Some(&why) => {
+            Err(error) => {
+                let why = error.to_string();
+                if self.failed.as_ref() == Some(&why) {
+                    return;
+                }
                 eprintln!("{}: {why}", self.record);
                 self.failed = Some(why);
                 if let Some(interrupt) = &self.interrupt {
@@ -127,7 +131,6 @@ impl RecordDevice for Line {
                     interrupt.feed_or_refuse(DeviceSample::failed(Status::Comm));
                 }
             }
-            Err(_) => {}
         }
     }
 }
@@ -138,18 +141,31 @@ impl Drop for Line {
     }
 }
 
+/// The reason why a record cannot wait for an interrupt.
+#[derive(Debug, thiserror::Error)]
+enum NoInterrupt {
+    #[error("{0}: another record has this device; use its FLNK")]
+    Taken(String),
+    #[error("class= needs a record that is loaded before iocInit")]
+    Late,
+    #[error("a thread for {node}: {error}")]
+    Thread { node: String, error: std::io::Error },
+    #[error(transparent)]
+    Device(#[from] sys::Error),
+}
+
 /// A device of this process. Two threads must not wait for the same interrupt: each would enable it for the other.
 struct Claim(String);
 
 static CLAIMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 impl Claim {
-    fn take(node: &str) -> Result<Self, String> {
+    fn take(node: &str) -> Result<Self, NoInterrupt> {
         // A panic while the lock is held cannot leave the set inconsistent.
         let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
         match claimed.insert(node.to_owned()) {
             true => Ok(Self(node.to_owned())),
-            false => Err(format!("{node}: another record has this device; use its FLNK")),
+            false => Err(NoInterrupt::Taken(node.to_owned())),
         }
     }
 }
@@ -161,19 +177,18 @@ impl Drop for Claim {
 }
 
 impl Line {
-    fn open(&self, interrupt: Interrupt) -> Result<(), String> {
+    fn open(&self, interrupt: Interrupt) -> Result<(), NoInterrupt> {
         let Address { device, clear, class, cpu } = &self.address;
         if class.is_real_time() && !interrupt.is_own() {
-            return Err("class= needs a record that is loaded before iocInit".to_owned());
+            return Err(NoInterrupt::Late);
         }
-        let text = |error: sys::Error| error.to_string();
-        let node = if device.contains(':') { Uio::node_of(device).map_err(text)? } else { device.clone() };
+        let node = if device.contains(':') { Uio::node_of(device)? } else { device.clone() };
         let claim = Claim::take(&node)?;
-        let uio = Uio::open(&node).map_err(text)?;
+        let uio = Uio::open(&node)?;
         let clear = match clear {
             Some(RegisterWrite { at, value }) => {
-                let region = uio.bar(0).or_else(|_| uio.region(0)).map_err(text)?;
-                Some((region.register(*at).map_err(text)?, *value))
+                let region = uio.bar(0).or_else(|_| uio.region(0))?;
+                Some((region.register(*at)?, *value))
             }
             None => None,
         };
@@ -192,7 +207,7 @@ impl Line {
         });
         if let Err(error) = started {
             self.state.runs.store(false, Ordering::Release);
-            return Err(format!("a thread for {node}: {error}"));
+            return Err(NoInterrupt::Thread { node, error });
         }
         if let Ok(Err(why)) = ready.1.recv() {
             eprintln!("{record}: {why}; waits without it");
@@ -266,7 +281,7 @@ mod tests {
     #[test]
     fn a_device_belongs_to_one_record_at_a_time() {
         let claim = Claim::take("uio-test").unwrap();
-        assert!(Claim::take("uio-test").err().unwrap().contains("another record has this device"));
+        assert!(Claim::take("uio-test").err().unwrap().to_string().contains("another record has this device"));
         drop(claim);
         assert!(Claim::take("uio-test").is_ok());
     }

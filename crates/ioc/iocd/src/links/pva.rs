@@ -403,8 +403,8 @@ impl Client {
             match assign(&ty, &user.link.field, &new, &mut value, &mut mask) {
                 Ok(()) if user.link.retry => retried.push((id, new)),
                 Ok(()) => {}
-                Err(what) => {
-                    target.complain(what);
+                Err(error) => {
+                    target.complain(error.to_string());
                     if target.waiting.contains(&id) {
                         target.waiting.retain(|other| *other != id);
                         news.push(written(id, false));
@@ -443,9 +443,18 @@ fn request((process, waits): Mode) -> Request {
     Request { options: options.map(|(name, value)| (name.to_owned(), value)).to_vec(), ..Request::default() }
 }
 
+/// The reason why a link's value cannot be assigned.
+#[derive(Debug, thiserror::Error)]
+enum Unassignable {
+    #[error("it has no field \"{0}\"")]
+    NoField(String),
+    #[error("the value does not fit the type of the field")]
+    Type,
+}
+
 /// Assigns a link's value to the field that it writes. A structure is written in its field `value`, a state by its number.
-fn assign(ty: &Type, field: &str, new: &Value, value: &mut codec::Value, mask: &mut Mask) -> Result<(), String> {
-    let mut place = Place::find(ty, field).ok_or_else(|| format!("it has no field \"{field}\""))?;
+fn assign(ty: &Type, field: &str, new: &Value, value: &mut codec::Value, mask: &mut Mask) -> Result<(), Unassignable> {
+    let mut place = Place::find(ty, field).ok_or_else(|| Unassignable::NoField(field.to_owned()))?;
     let is_state = |place: &Place| place.ty.fields().is_some_and(is_enum);
     if !is_state(&place)
         && let Some(inner) = place.child("value")
@@ -457,7 +466,7 @@ fn assign(ty: &Type, field: &str, new: &Value, value: &mut codec::Value, mask: &
     {
         place = index;
     }
-    let new = from_base(&place.ty, new).ok_or_else(|| "the value does not fit the type of the field".to_owned())?;
+    let new = from_base(&place.ty, new).ok_or(Unassignable::Type)?;
     if let Some(room) = place.of_mut(value) {
         *room = new;
         mask.set(place.bit);

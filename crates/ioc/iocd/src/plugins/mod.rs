@@ -39,11 +39,16 @@ impl Default for Place {
     }
 }
 
+/// A text that is no place of a plug-in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("found \"{0}\", expected inside, or seconds of a call from 0.001 to 3600")]
+pub struct BadPlace(pub String);
+
 impl FromStr for Place {
-    type Err = String;
+    type Err = BadPlace;
 
     /// `inside`, or the maximum seconds of a call; empty: a separate process, 1 s.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadPlace> {
         match text {
             "" => Ok(Self::default()),
             "inside" => Ok(Self::Inside),
@@ -51,7 +56,7 @@ impl FromStr for Place {
                 Ok(seconds) if (0.001..=3_600.0).contains(&seconds) => {
                     Ok(Self::Separate(Duration::from_secs_f64(seconds)))
                 }
-                _ => Err(format!("found \"{seconds}\", expected inside, or seconds of a call from 0.001 to 3600")),
+                _ => Err(BadPlace(seconds.to_owned())),
             },
         }
     }
@@ -70,7 +75,7 @@ pub fn load(path: &Path, place: Place, mailbox: Arc<OnceLock<Mailbox>>) -> Resul
             Ok(functions.into_iter().map(|function| (function.name.clone(), function_of(function))).collect())
         }
         Place::Separate(limit) => {
-            let (plugin, functions) = Separate::start(path, limit, done).map_err(Failed)?;
+            let (plugin, functions) = Separate::start(path, limit, done).map_err(|error| Failed(error.to_string()))?;
             let numbered = functions.into_iter().zip(0..);
             Ok(numbered.map(|((name, arrays), number)| (name, separate_function(&plugin, number, arrays))).collect())
         }
@@ -183,7 +188,7 @@ mod tests {
         assert_eq!("inside".parse(), Ok(Place::Inside));
         assert_eq!("2.5".parse(), Ok(Place::Separate(Duration::from_millis(2_500))));
         for wrong in ["0", "-1", "nan", "1e9", "outside"] {
-            assert!(wrong.parse::<Place>().unwrap_err().contains(wrong), "{wrong}");
+            assert!(wrong.parse::<Place>().unwrap_err().to_string().contains(wrong), "{wrong}");
         }
     }
 }

@@ -71,6 +71,26 @@ struct Started {
     functions: Vec<Named>,
 }
 
+/// The reason why a plug-in does not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoPlugin {
+    #[error(transparent)]
+    Thread(io::Error),
+    #[error("{}: the thread of the plug-in has ended", .0.display())]
+    Ended(PathBuf),
+    #[error("cannot start the plug-in's process: {0}")]
+    Process(io::Error),
+    #[error("{}: its process ended while it loaded the plug-in ({status})", file.display())]
+    Lost { file: PathBuf, status: String },
+    /// The error of its process.
+    #[error("{0}")]
+    Refused(String),
+    #[error("found other functions than before, expected the same file: start the IOC again")]
+    Changed,
+    #[error("a function in INAM failed: {0}")]
+    Initial(io::Error),
+}
+
 impl Separate {
     /// Starts the process of a plug-in. `done` receives the ends of calls that end later; it returns whether it accepted the
     /// token.
@@ -81,7 +101,7 @@ impl Separate {
         file: &Path,
         limit: Duration,
         done: impl Fn([u64; 2]) -> bool + Send + 'static,
-    ) -> Result<(Arc<Self>, Vec<Named>), String> {
+    ) -> Result<(Arc<Self>, Vec<Named>), NoPlugin> {
         let (report, started) = mpsc::sync_channel(1);
         let path = file.to_owned();
         let supervise = move || match start(&path) {
@@ -95,8 +115,8 @@ impl Separate {
             }
         };
         // The process ends with the thread that started it.
-        thread::Builder::new().name("plugin".into()).spawn(supervise).map_err(|error| error.to_string())?;
-        started.recv().unwrap_or_else(|_| Err(format!("{}: the thread of the plug-in has ended", file.display())))
+        thread::Builder::new().name("plugin".into()).spawn(supervise).map_err(NoPlugin::Thread)?;
+        started.recv().unwrap_or_else(|_| Err(NoPlugin::Ended(file.to_owned())))
     }
 
     fn link(&self) -> MutexGuard<'_, Link> {
@@ -220,30 +240,30 @@ impl Separate {
             let result = start(&self.file).and_then(|mut started| {
                 if started.functions != self.functions {
                     end(&mut started.child);
-                    return Err(
-                        "found other functions than before, expected the same file: start the IOC again".to_owned()
-                    );
+                    return Err(NoPlugin::Changed);
                 }
                 self.repeat_initial(&mut started.calls).inspect_err(|_| end(&mut started.child))?;
                 Ok(started)
             });
             match result {
                 Ok(started) => return self.connect(started),
-                Err(why) if why != last => {
-                    eprintln!("tahti: plug-in {}: {why}; next try in {RETRY:?}", self.file.display());
-                    last = why;
+                Err(why) => {
+                    let why = why.to_string();
+                    if why != last {
+                        eprintln!("tahti: plug-in {}: {why}; next try in {RETRY:?}", self.file.display());
+                        last = why;
+                    }
                 }
-                Err(_) => {}
             }
             thread::sleep(RETRY);
         }
     }
 
-    fn repeat_initial(&self, calls: &mut UnixStream) -> Result<(), String> {
+    fn repeat_initial(&self, calls: &mut UnixStream) -> Result<(), NoPlugin> {
         let _ = calls.set_read_timeout(Some(self.limit));
         let initial = self.link().initial.clone();
         for (message, max) in &initial {
-            exchange(calls, message, *max).map_err(|error| format!("a function in INAM failed: {error}"))?;
+            exchange(calls, message, *max).map_err(NoPlugin::Initial)?;
         }
         Ok(())
     }
@@ -277,7 +297,7 @@ fn exchange(calls: &mut UnixStream, message: &[u8], max: usize) -> io::Result<Re
 }
 
 /// Starts a process that loads the plug-in.
-fn start(file: &Path) -> Result<Started, String> {
+fn start(file: &Path) -> Result<Started, NoPlugin> {
     let run = || -> io::Result<(Child, UnixStream, UnixStream)> {
         let (calls, their_calls) = UnixStream::pair()?;
         let (ends, their_ends) = UnixStream::pair()?;
@@ -293,7 +313,7 @@ fn start(file: &Path) -> Result<Started, String> {
         calls.set_read_timeout(Some(START_MAX))?;
         Ok((child, calls, ends))
     };
-    let (mut child, mut calls, ends) = run().map_err(|error| format!("cannot start the plug-in's process: {error}"))?;
+    let (mut child, mut calls, ends) = run().map_err(NoPlugin::Process)?;
     let hello = receive(&mut calls, HELLO_MAX).ok().and_then(|message| functions_of(&message));
     match hello {
         Some(Ok(functions)) => Ok(Started { child, calls, ends, functions }),
@@ -304,17 +324,17 @@ fn start(file: &Path) -> Result<Started, String> {
         None => {
             let _ = child.kill();
             let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            Err(format!("{}: its process ended while it loaded the plug-in ({status})", file.display()))
+            Err(NoPlugin::Lost { file: file.to_owned(), status })
         }
     }
 }
 
 /// The functions in the first message of a process, or the reason why it does not load the plug-in.
-fn functions_of(message: &[u8]) -> Option<Result<Vec<Named>, String>> {
+fn functions_of(message: &[u8]) -> Option<Result<Vec<Named>, NoPlugin>> {
     let mut from = Reader(message);
     let fault = from.text().ok()?;
     if !fault.is_empty() {
-        return Some(Err(fault));
+        return Some(Err(NoPlugin::Refused(fault)));
     }
     let count = from.u32().ok()?;
     (0..count).map(|_| Some((from.text().ok()?, from.u32().ok()? != 0))).collect::<Option<_>>().map(Ok)

@@ -2,7 +2,7 @@
 
 use super::commands::{Command, CommandResult, arg, command, needed, number, said};
 use super::{Failed, Shell};
-use crate::autosave::{Autosave, SaveTrigger, Settings, files};
+use crate::autosave::{Autosave, Restored, SaveTrigger, Settings, files};
 use crate::engine::{self, Mailbox};
 use db::{Db, FileError, Macros, RequestFile, Requested, parse_request};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub(super) struct State {
     /// Shared with the functions that end the IOC.
     pub(super) running: Arc<OnceLock<Autosave>>,
     /// Result of restoring at start.
-    restored: Option<Result<String, String>>,
+    restored: Option<Restored>,
 }
 
 /// A setting of the EPICS module that has no effect in tahti.
@@ -296,12 +296,11 @@ impl Shell {
                 eprintln!("autosave: copy of {}: {error}", file.display());
             }
         }
-        let text = format!("{count} values restored");
-        self.saves.restored = Some(if failures.is_empty() {
-            Ok(text)
-        } else {
-            Err(format!("{}: {}", failures.len(), failures.join("; ")))
-        });
+        let text = match &failures[..] {
+            [] => format!("{count} values restored"),
+            failures => format!("{}: {}", failures.len(), failures.join("; ")),
+        };
+        self.saves.restored = Some(Restored { is_complete: failures.is_empty(), text });
     }
 
     /// Starts the autosave thread, if sets were created.
@@ -313,7 +312,8 @@ impl Shell {
             return Ok(());
         }
         let Some(mailbox) = self.mailbox() else { return Ok(()) };
-        let restored = self.saves.restored.take().unwrap_or_else(|| Ok("nothing to restore".into()));
+        let nothing = || Restored { is_complete: true, text: "nothing to restore".to_owned() };
+        let restored = self.saves.restored.take().unwrap_or_else(nothing);
         let saver = Autosave::start(mailbox, self.saves.settings.clone(), restored)?;
         for (name, channels, when) in self.saves.waiting.drain(..) {
             saver.add(&name, channels, when, self.saves.settings.clone());

@@ -4,7 +4,7 @@ use super::commands::{Command, CommandResult, arg, command, needed, number, said
 use super::{Failed, Shell, report};
 use crate::engine::Engine;
 use base::Stamp;
-use db::{Db, RecId, StopSet};
+use db::{Db, FindError, RecId, StopSet};
 use std::fmt::Write as _;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -37,7 +37,7 @@ pub(super) const COMMANDS: &[Command] = &[
             let db = &mut engine.store.db;
             let Some((_, record)) = standing(db, &name)? else { return Ok(none_stands(&name)) };
             let name = db.name_of(record).to_owned();
-            Ok::<_, String>(report::record(db, &name, if level == 0 { 2 } else { level as u8 }))
+            Ok::<_, FindError>(report::record(db, &name, if level == 0 { 2 } else { level as u8 }))
         })?;
         said(shell, &text?)
     }),
@@ -60,11 +60,11 @@ fn at_record(
 }
 
 /// The stopped lock set: that of the named record, or the one that stopped last; and its record.
-fn standing(db: &Db, name: &str) -> Result<Option<(u32, RecId)>, String> {
+fn standing(db: &Db, name: &str) -> Result<Option<(u32, RecId)>, FindError> {
     if name.is_empty() {
         return Ok(db.stop_sets().iter().find_map(|set| Some((set.number, set.stopped?))));
     }
-    let record = db.find(name).map_err(|error| error.to_string())?.record;
+    let record = db.find(name)?.record;
     let set = db.stop_set_of(record).filter(|set| set.stopped.is_some());
     // As in C, this is the named record, even if the lock set is stopped at another one.
     Ok(set.map(|set| (set.number, record)))
@@ -85,7 +85,7 @@ fn go_on(shell: &mut Shell, args: &[String], step: bool) -> CommandResult {
         let word = if step { "Stepping:    " } else { "Continuing:  " };
         let changes = name.is_empty() && last != Some(number);
         let text = if changes { format!("   BKPT> {word}{}\n", db.name_of(record)) } else { String::new() };
-        Ok::<_, String>((text, Some(number)))
+        Ok::<_, FindError>((text, Some(number)))
     })?;
     let (text, number) = found?;
     said(shell, &text)?;

@@ -254,14 +254,25 @@ pub(super) fn existing(path: &Path) -> Option<String> {
     }
 }
 
+/// The reason why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("{0} bytes, at most {FILE_BYTES_MAX} are read")]
+    TooLarge(u64),
+    #[error(transparent)]
+    Encoding(#[from] table::NotUtf8),
+}
+
 /// Text of a file. Bytes that are not valid UTF-8 are preserved ([`base::raw`]); UTF-16 and UTF-32 are refused.
-pub(super) fn text_of(path: &Path) -> Result<String, String> {
-    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+pub(super) fn text_of(path: &Path) -> Result<String, Unreadable> {
+    let size = fs::metadata(path)?.len();
     if size > FILE_BYTES_MAX {
-        return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are read"));
+        return Err(Unreadable::TooLarge(size));
     }
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    table::one_byte_letters(&bytes).map_err(|error| error.to_string())?;
+    let bytes = fs::read(path)?;
+    table::one_byte_letters(&bytes)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| base::raw::decode(error.as_bytes()).into_owned()))
 }
 
@@ -279,10 +290,10 @@ mod tests {
         assert_eq!(&*base::raw::encode(&read(b"m\xb2").unwrap()), b"m\xb2");
         for (bytes, name) in [(&b"\xff\xfer\0"[..], "utf-16"), (b"r\0\0\0e\0\0\0", "utf-32le"), (b"\0r\0e", "utf-16be")]
         {
-            let why = read(bytes).unwrap_err();
+            let why = read(bytes).unwrap_err().to_string();
             assert!(why.starts_with("line 1, column 1: ") && why.contains(&format!("`iconv -f {name} ")), "{why}");
         }
-        assert!(read(b"record(\n\0").unwrap_err().starts_with("line 2, column 1: byte 0x00"));
+        assert!(read(b"record(\n\0").unwrap_err().to_string().starts_with("line 2, column 1: byte 0x00"));
         assert_eq!(existing(&file), None);
         fs::remove_file(&file).unwrap();
     }

@@ -332,7 +332,7 @@ impl Survey {
                 Ok(split) => split.words,
                 Err(what) => {
                     let place = db::Position { line: number as u32 + 1, column: 1 };
-                    self.refuse(shown, text, [FileError { file: shown.to_owned(), place, what }]);
+                    self.refuse(shown, text, [FileError { file: shown.to_owned(), place, what: what.to_string() }]);
                     continue;
                 }
             };

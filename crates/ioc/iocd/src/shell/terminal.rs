@@ -42,6 +42,15 @@ pub(super) enum Entered {
 /// Period at which an unattached terminal is checked.
 const WATCH_PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
+/// The reason why lines cannot be edited.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoEditing {
+    #[error(transparent)]
+    Settings(#[from] rustix::io::Errno),
+    #[error(transparent)]
+    Editor(#[from] ReadlineError),
+}
+
 /// Reads lines from a terminal.
 pub(super) struct Terminal {
     editor: Editor<Completing, MemHistory>,
@@ -54,13 +63,13 @@ impl Terminal {
     ///
     /// # Errors
     /// If the terminal's settings cannot be read.
-    pub(super) fn open(lines: usize, ioc: Arc<OnceLock<Mailbox>>) -> Result<Self, String> {
-        let settings = tcgetattr(io::stdin()).map_err(|error| error.to_string())?;
+    pub(super) fn open(lines: usize, ioc: Arc<OnceLock<Mailbox>>) -> Result<Self, NoEditing> {
+        let settings = tcgetattr(io::stdin())?;
         let _ = BEFORE.set(settings);
-        let config = Config::builder().max_history_size(lines).map_err(|error| error.to_string())?;
+        let config = Config::builder().max_history_size(lines)?;
         let config = config.auto_add_history(true).completion_type(rustyline::CompletionType::List).build();
         let history = MemHistory::with_config(&config);
-        let mut editor = Editor::with_history(config, history).map_err(|error| error.to_string())?;
+        let mut editor = Editor::with_history(config, history)?;
         editor.set_helper(Some(Completing { files: FilenameCompleter::new(), ioc }));
         Ok(Self { editor, logged: std::env::var_os("TAHTI_PROCESS").is_some() })
     }

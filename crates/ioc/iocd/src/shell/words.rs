@@ -11,11 +11,24 @@ pub(super) struct CommandLine {
     pub(super) output: Option<(String, bool)>,
 }
 
+/// The reason why a line cannot be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadLine {
+    #[error("two redirections in a row")]
+    Redirections,
+    #[error("no file after \"{0}\"")]
+    NoFile(char),
+    #[error("trailing backslash")]
+    Backslash,
+    #[error("unbalanced quote {0}")]
+    Quote(char),
+}
+
 /// Parses a line. Blanks, commas and brackets separate words. Quotes of both kinds keep a word together.
 ///
 /// # Errors
 /// If a quote is not closed, a backslash is at the end, or a redirection has no file.
-pub(super) fn split(text: &str) -> Result<CommandLine, String> {
+pub(super) fn split(text: &str) -> Result<CommandLine, BadLine> {
     let mut line = CommandLine::default();
     let mut chars = text.chars().peekable();
     let mut redirect: Option<char> = None;
@@ -29,7 +42,7 @@ pub(super) fn split(text: &str) -> Result<CommandLine, String> {
             chars.next();
             append = next == '>' && chars.next_if_eq(&'>').is_some();
             if redirect.replace(next).is_some() {
-                return Err("two redirections in a row".into());
+                return Err(BadLine::Redirections);
             }
             continue;
         }
@@ -41,14 +54,14 @@ pub(super) fn split(text: &str) -> Result<CommandLine, String> {
         }
     }
     match redirect {
-        Some(sign) => Err(format!("no file after \"{sign}\"")),
+        Some(sign) => Err(BadLine::NoFile(sign)),
         None => Ok(line),
     }
 }
 
 /// Parses a word. As in C, a quote may begin and end within a word. A backslash outside of quotes escapes the next character.
 /// Inside of quotes it is an ordinary character, and the command interprets it.
-fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, String> {
+fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, BadLine> {
     let mut word = String::new();
     let mut quote: Option<char> = None;
     while let Some(&next) = chars.peek() {
@@ -59,14 +72,14 @@ fn word(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, 
             None if next.is_whitespace() || matches!(next, ',' | '(' | ')' | '<' | '>') => break,
             None if next == '\\' => {
                 chars.next();
-                word.push(*chars.peek().ok_or("trailing backslash")?);
+                word.push(*chars.peek().ok_or(BadLine::Backslash)?);
             }
             None => word.push(next),
         }
         chars.next();
     }
     match quote {
-        Some(open) => Err(format!("unbalanced quote {open}")),
+        Some(open) => Err(BadLine::Quote(open)),
         None => Ok(word),
     }
 }

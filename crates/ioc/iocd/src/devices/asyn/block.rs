@@ -17,6 +17,33 @@ const RETRY: DurNs = DurNs::from_secs(1);
 /// Number of bins of the histogram of times.
 pub(super) const BINS: usize = 200;
 
+/// An argument of a command for a port to Modbus devices is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadArgument {
+    #[error("expected the name of a port")]
+    NoPort,
+    #[error("{what} \"{word}\"; expected {low} to {high}")]
+    Number { what: &'static str, word: String, low: i64, high: i64 },
+    #[error("link type {0}; expected 0 (TCP), 1 (RTU), 2 (ASCII) or 3 (UDP)")]
+    LinkType(i64),
+    #[error("function {0} is not available; use 3, 4, 6 or 16")]
+    Unavailable(i64),
+    #[error("function {0}; expected 1, 2, 3, 4, 5, 6, 15 or 16")]
+    Function(i64),
+    #[error("{length} cells from {start} reach beyond 65535")]
+    Cells { length: u16, start: String },
+    #[error("data type {0}; expected 0 to 36 or a name such as INT16")]
+    Contents(String),
+    #[error(transparent)]
+    Name(#[from] fieldbus::modbus::NoDataType),
+}
+
+impl BadArgument {
+    fn number(what: &'static str, word: &str, low: i64, high: i64) -> Self {
+        Self::Number { what, word: word.to_owned(), low, high }
+    }
+}
+
 /// Framing and times of a port to Modbus devices (`modbusInterposeConfig`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interpose {
@@ -35,18 +62,18 @@ impl Default for Interpose {
 
 impl Interpose {
     /// Parses the arguments of `modbusInterposeConfig` after the port.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let number = |at: usize, what: &str| match args.get(at).map(|word| (word, whole(word))) {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, BadArgument> {
+        let number = |at: usize, what: &'static str| match args.get(at).map(|word| (word, whole(word))) {
             None => Ok(0),
             Some((_, Some(number))) if (0..=3_600_000).contains(&number) => Ok(number),
-            Some((word, _)) => Err(format!("{what} \"{word}\"; expected 0 to 3600000")),
+            Some((word, _)) => Err(BadArgument::number(what, word, 0, 3_600_000)),
         };
         let framing = match number(0, "link type")? {
             // Datagrams have the header of TCP.
             0 | 3 => Framing::Tcp,
             1 => Framing::Rtu,
             2 => Framing::Ascii,
-            other => return Err(format!("link type {other}; expected 0 (TCP), 1 (RTU), 2 (ASCII) or 3 (UDP)")),
+            other => return Err(BadArgument::LinkType(other)),
         };
         let timeout = match number(1, "time limit")? {
             0 => Self::default().timeout,
@@ -87,19 +114,17 @@ pub(crate) struct ModbusSpec {
 impl ModbusSpec {
     /// Parses the arguments after the name: LINE UNIT FUNCTION START LENGTH TYPE POLL PLC. Scripts for old releases have no
     /// UNIT.
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, BadArgument> {
         let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
         if args.len() == 7 && whole(args[6]).is_none() {
             args.insert(1, "0");
         }
-        let line = args.first().filter(|line| !line.is_empty()).ok_or("expected the name of a port")?;
-        let number = |at: usize, what: &str, low: i64, high: i64| match args.get(at).map(|word| (*word, whole(word))) {
-            Some((_, Some(number))) if (low..=high).contains(&number) => Ok(number),
-            found => {
-                let word = found.map_or("", |(word, _)| word);
-                Err(format!("{what} \"{word}\"; expected {low} to {high}"))
-            }
-        };
+        let line = args.first().filter(|line| !line.is_empty()).ok_or(BadArgument::NoPort)?;
+        let number =
+            |at: usize, what: &'static str, low: i64, high: i64| match args.get(at).map(|word| (*word, whole(word))) {
+                Some((_, Some(number))) if (low..=high).contains(&number) => Ok(number),
+                found => Err(BadArgument::number(what, found.map_or("", |(word, _)| word), low, high)),
+            };
         let unit = number(1, "unit", 0, 255)? as u8;
         let function = number(2, "function", 0, 255)?;
         let (access, most) = match function {
@@ -109,10 +134,8 @@ impl ModbusSpec {
             4 => (Access::Reads(Table::Input), 125),
             5 | 15 => (Access::Writes { bits: true, many: function == 15 }, 1968),
             6 | 16 => (Access::Writes { bits: false, many: function == 16 }, 123),
-            17 | 23 | 123 | 223 => {
-                return Err(format!("function {function} is not available; use 3, 4, 6 or 16"));
-            }
-            _ => return Err(format!("function {function}; expected 1, 2, 3, 4, 5, 6, 15 or 16")),
+            17 | 23 | 123 | 223 => return Err(BadArgument::Unavailable(function)),
+            _ => return Err(BadArgument::Function(function)),
         };
         let start = match number(3, "start", -1, 65_535)? {
             -1 => None,
@@ -120,14 +143,14 @@ impl ModbusSpec {
         };
         let length = number(4, "length", 1, most)? as u16;
         if start.is_some_and(|start| u32::from(start) + u32::from(length) > 0x1_0000) {
-            return Err(format!("{length} cells from {} reach beyond 65535", args[3]));
+            return Err(BadArgument::Cells { length, start: args[3].to_owned() });
         }
         let word = args.get(5).copied().unwrap_or_default();
         let contents = match whole(word).or(if word.is_empty() { Some(0) } else { None }) {
             Some(number) => usize::try_from(number).ok().and_then(Contents::numbered),
-            None => Some(word.parse::<Contents>().map_err(|error| error.to_string())?),
+            None => Some(word.parse::<Contents>()?),
         };
-        let contents = contents.ok_or_else(|| format!("data type {word}; expected 0 to 36 or a name such as INT16"))?;
+        let contents = contents.ok_or_else(|| BadArgument::Contents(word.to_owned()))?;
         let poll = match args.get(6) {
             Some(_) => number(6, "poll time in ms", 0, 86_400_000)?,
             None => 0,
@@ -493,7 +516,7 @@ impl Job for Pending {
 mod tests {
     use super::*;
 
-    fn spec(line: &str) -> Result<ModbusSpec, String> {
+    fn spec(line: &str) -> Result<ModbusSpec, BadArgument> {
         ModbusSpec::parse(&line.split(' ').map(|word| word.replace('_', "")).collect::<Vec<_>>())
     }
 
@@ -505,7 +528,7 @@ mod tests {
         assert_eq!((koyo.contents.to_string().as_str(), koyo.poll), ("INT16", Some(DurNs::from_ms(100))));
         let old = spec("Koyo1 6 040500 010 0 100 Koyo").unwrap();
         assert_eq!((old.unit, old.access, old.start), (0, Access::Writes { bits: false, many: false }, Some(0o40500)));
-        let absolute = spec("L0 9 3 -1 1 INT32BE 1000 _").map_err(|error| error.contains("INT32BE"));
+        let absolute = spec("L0 9 3 -1 1 INT32BE 1000 _").map_err(|error| error.to_string().contains("INT32BE"));
         assert_eq!(absolute, Err(true));
         assert_eq!(spec("L0 9 3 -1 1 4 1000 _").unwrap().start, None);
         let wago = spec("L0 1 16 10 2 4 1 Wago750").unwrap();
@@ -514,7 +537,7 @@ mod tests {
 
     #[test]
     fn a_wrong_argument_is_refused_with_the_expected_values() {
-        let refused = |line: &str| spec(line).unwrap_err();
+        let refused = |line: &str| spec(line).unwrap_err().to_string();
         assert!(refused("").contains("name of a port"));
         assert!(refused("L 0 7 0 1 0 1 x").contains("function 7; expected 1, 2"));
         assert!(refused("L 0 17 0 1 0 1 x").contains("not available"));
@@ -526,6 +549,6 @@ mod tests {
         let rtu = Interpose { framing: Framing::Rtu, timeout: DurNs::from_secs(5), delay: DurNs::from_ms(10) };
         assert_eq!(interpose("1 5000 10"), Ok(rtu));
         assert_eq!(interpose("0 0 0"), Ok(Interpose::default()));
-        assert!(interpose("4 0").unwrap_err().contains("link type 4"));
+        assert!(interpose("4 0").unwrap_err().to_string().contains("link type 4"));
     }
 }
