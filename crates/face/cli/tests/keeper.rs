@@ -5,7 +5,7 @@ use host::plant::Bounds;
 use keep::keeper::protocol::{
     ChildId, EXITS_NAME, End, Event, ExitRecord, KeeperSpec, LogSpec, Reply, Request, Target, WindowSize, line,
 };
-use keep::keeper::{Keeper, News};
+use keep::keeper::{Keeper, News, Refusal};
 use keep::launch::{LaunchSpec, Terminal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -355,7 +355,7 @@ fn requests_to_a_stopped_keeper_do_not_block() {
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    assert_eq!(answers, [Ok(()), Err("its process still runs".to_owned())]);
+    assert_eq!(answers, [Ok(()), Err(Refusal("its process still runs".to_owned()))]);
     assert_eq!(keeper.silent_since(), None);
     assert_eq!(ended(&mut keeper).end, End::Signal { signal: 15, core: false });
     keeper.quit().unwrap();

@@ -163,7 +163,7 @@ pub fn serve(guest: &Guest, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result
 /// Serves a guest with KVM, or without it for the given reason. If `accel` is "auto" and KVM fails early, the guest is
 /// restarted with emulation.
 fn serve_by(
-    mut kvm: Result<(), String>,
+    mut kvm: Result<(), NoKvm>,
     guest: &Guest,
     folder: &Path,
     tell: &mut dyn FnMut(&str),
@@ -176,7 +176,7 @@ fn serve_by(
         match ended {
             Err(error) if guest.accel == Accel::Auto && kvm.is_ok() && lived < KVM_PROVEN && error.is_of_kvm() => {
                 tell(&format!("under KVM: {error}; it starts again, emulated"));
-                kvm = Err(format!("KVM failed: {}", error.in_short()));
+                kvm = Err(NoKvm::Failed(error.in_short()));
                 held.clear();
             }
             ended => return ended,
@@ -186,7 +186,7 @@ fn serve_by(
 
 /// Runs a QEMU until it ends. Sets `lived` to the time that the guest ran.
 fn run(
-    kvm: &Result<(), String>,
+    kvm: &Result<(), NoKvm>,
     guest: &Guest,
     held: &LockedFolder,
     signals: &SignalFd,
@@ -345,21 +345,33 @@ pub fn files(guest: &Guest) -> Result<(), ServeError> {
 }
 
 /// Whether KVM is to run the guest; the inner `Err` has the reason why not.
-fn kvm(wanted: Accel) -> Result<Result<(), String>, ServeError> {
+fn kvm(wanted: Accel) -> Result<Result<(), NoKvm>, ServeError> {
     let open = || OpenOptions::new().read(true).write(true).open("/dev/kvm").map(drop);
     match wanted {
-        Accel::Emulated => Ok(Err("accel = \"emulated\"".into())),
-        Accel::Auto => Ok(open().map_err(|error| format!("/dev/kvm: {error}")).and_then(|()| {
+        Accel::Emulated => Ok(Err(NoKvm::Emulated)),
+        Accel::Auto => Ok(open().map_err(NoKvm::Device).and_then(|()| {
             let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-            if virtualizes(&text) { Ok(()) } else { Err(SOFTWARE.to_owned()) }
+            if virtualizes(&text) { Ok(()) } else { Err(NoKvm::Software) }
         })),
         Accel::Kvm => open().map(Ok).map_err(ServeError::Kvm),
     }
 }
 
-/// Reason why an existing KVM is not used.
-const SOFTWARE: &str = "the processor has neither vmx nor svm (/proc/cpuinfo), so this KVM runs without its help, and little but systems made for it; \
-     accel = \"kvm\" tries it all the same";
+/// Reason why KVM does not run a guest.
+#[derive(Debug, thiserror::Error)]
+enum NoKvm {
+    #[error("accel = \"emulated\"")]
+    Emulated,
+    #[error("/dev/kvm: {0}")]
+    Device(io::Error),
+    #[error(
+        "the processor has neither vmx nor svm (/proc/cpuinfo), so this KVM runs without its help, and little but systems made for it; \
+         accel = \"kvm\" tries it all the same"
+    )]
+    Software,
+    #[error("KVM failed: {0}")]
+    Failed(String),
+}
 
 /// Whether the processor supports virtualization, from the kernel's CPU flags. Only Intel and AMD processors list such
 /// flags; others pass.

@@ -1,7 +1,7 @@
 //! Watches a running QEMU without blocking: polls the state of the guest and sends the commands of a stop.
 
 use crate::qemu::Qemu;
-use crate::qmp::codec::Message;
+use crate::qmp::codec::{Message, Refusal};
 use crate::qmp::{ANSWER_WITHIN, Client, QmpError};
 use crate::state::{Still, still};
 use crate::stop::Step;
@@ -78,7 +78,7 @@ impl Watched {
                     match result {
                         Ok(answer) if asked.command == QUERY => self.stands(&answer, tell),
                         Ok(_) => {}
-                        Err(why) => {
+                        Err(Refusal(why)) => {
                             tell(&QmpError::Refused { command: asked.command.to_owned(), why }.to_string());
                             return false;
                         }

@@ -17,23 +17,27 @@ pub struct Tracking {
     pub leap: String,
 }
 
+/// A text that is no answer of `chronyc -c tracking`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected the 14 values of chronyc -c tracking")]
+pub struct NotTracking;
+
 impl Tracking {
     /// Reads the one line of comma-separated values.
     ///
     /// # Errors
     /// The text is not such a line.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "expected the 14 values of chronyc -c tracking";
+    pub fn parse(text: &str) -> Result<Self, NotTracking> {
         let fields: Vec<_> = text.trim().split(',').collect();
-        let [_, address, stratum, _, offset, _, rms_offset, .., leap] = fields[..] else { return Err(EXPECTED) };
+        let [_, address, stratum, _, offset, _, rms_offset, .., leap] = fields[..] else { return Err(NotTracking) };
         if fields.len() < 14 {
-            return Err(EXPECTED);
+            return Err(NotTracking);
         }
         Ok(Self {
             source: address.to_owned(),
-            stratum: stratum.parse().map_err(|_| EXPECTED)?,
-            offset: seconds(offset).ok_or(EXPECTED)?,
-            rms_offset: seconds(rms_offset).ok_or(EXPECTED)?,
+            stratum: stratum.parse().map_err(|_| NotTracking)?,
+            offset: seconds(offset).ok_or(NotTracking)?,
+            rms_offset: seconds(rms_offset).ok_or(NotTracking)?,
             leap: leap.to_owned(),
         })
     }

@@ -11,19 +11,23 @@ pub struct CurrentDataSet {
     pub offset: DurNs,
 }
 
+/// A text without the data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected stepsRemoved and offsetFromMaster")]
+pub struct NoDataSet;
+
 impl CurrentDataSet {
     /// Reads pmc's answer.
     ///
     /// # Errors
     /// The text has no such data set.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "expected stepsRemoved and offsetFromMaster";
+    pub fn parse(text: &str) -> Result<Self, NoDataSet> {
         let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
-        let offset_ns = value("offsetFromMaster").ok_or(EXPECTED)?;
+        let offset_ns = value("offsetFromMaster").ok_or(NoDataSet)?;
         Ok(Self {
-            steps_removed: value("stepsRemoved").and_then(|text| text.parse().ok()).ok_or(EXPECTED)?,
+            steps_removed: value("stepsRemoved").and_then(|text| text.parse().ok()).ok_or(NoDataSet)?,
             // Fractions of a nanosecond are dropped.
-            offset: DurNs(offset_ns.split('.').next().and_then(|whole| whole.parse().ok()).ok_or(EXPECTED)?),
+            offset: DurNs(offset_ns.split('.').next().and_then(|whole| whole.parse().ok()).ok_or(NoDataSet)?),
         })
     }
 }

@@ -145,7 +145,7 @@ impl Catalogue {
         let mut all = Self { manifest, used: Vec::new(), left: Vec::new(), problems: Vec::new() };
         if let Some((offset, why)) = all.manifest.damage {
             let len = all.manifest.len - offset.min(all.manifest.len);
-            all.problems.push(Problem::new(MANIFEST, (offset, len), why));
+            all.problems.push(Problem::new(MANIFEST, (offset, len), why.to_string()));
         } else if !has_manifest && there.values().any(|len| *len > 0) {
             let why = "it is missing: which files are missing, too, is unknown; expected the file that the logger has written";
             all.problems.push(Problem::new(MANIFEST, (0, 0), why));

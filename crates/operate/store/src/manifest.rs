@@ -42,6 +42,23 @@ pub(crate) struct Listed {
     pub(crate) is_damaged: bool,
 }
 
+/// Damage of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Damage {
+    #[error("its beginning is missing")]
+    Beginning,
+    #[error("an entry is cut off or changed")]
+    Changed,
+    #[error("a block is none of a manifest")]
+    Foreign,
+    #[error("an entry cannot be understood")]
+    Entry,
+    #[error("entries before this one are missing or changed")]
+    Before,
+    #[error("an entry is at another place than it was written to, or of another archive")]
+    Place,
+}
+
 /// Contents of the manifest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Manifest {
@@ -52,7 +69,7 @@ pub(crate) struct Manifest {
     pub(crate) gone: HashSet<Numbers>,
     pub(crate) is_rebuilt: bool,
     /// Offset and description of the first damage.
-    pub(crate) damage: Option<(u64, &'static str)>,
+    pub(crate) damage: Option<(u64, Damage)>,
     /// Only its end is damaged, as after a crash.
     pub(crate) is_torn: bool,
     pub(crate) len: u64,
@@ -89,7 +106,7 @@ impl Manifest {
         bytes.truncate(read);
         manifest.take(&bytes);
         if manifest.archive.is_none() {
-            manifest.damage.get_or_insert((0, "its beginning is missing"));
+            manifest.damage.get_or_insert((0, Damage::Beginning));
         }
         Ok(manifest)
     }
@@ -117,7 +134,7 @@ impl Manifest {
                     }
                     Err(why) => why,
                 },
-                Err(_) => "an entry is cut off or changed",
+                Err(_) => Damage::Changed,
             };
             // Complete entries after the damage are read too.
             let next =
@@ -142,21 +159,21 @@ impl Manifest {
     }
 
     /// Takes a block that must be the next one.
-    fn block(&mut self, header: &block::Header, payload: &[u8]) -> Result<(), &'static str> {
+    fn block(&mut self, header: &block::Header, payload: &[u8]) -> Result<(), Damage> {
         if header.kind != BlockKind::Manifest {
-            return Err("a block is none of a manifest");
+            return Err(Damage::Foreign);
         }
-        let Ok((before, records)) = read_records(payload) else { return Err("an entry cannot be understood") };
+        let Ok((before, records)) = read_records(payload) else { return Err(Damage::Entry) };
         if self.damage.is_none() && before != self.digest.value() {
-            return Err("entries before this one are missing or changed");
+            return Err(Damage::Before);
         }
         if header.number != self.blocks || self.archive.is_some_and(|archive| archive != header.segment) {
-            return Err("an entry is at another place than it was written to, or of another archive");
+            return Err(Damage::Place);
         }
         if self.archive.is_none()
             && !matches!(records.first(), Some(Record::Begins { archive, .. }) if *archive == header.segment)
         {
-            return Err("its beginning is missing");
+            return Err(Damage::Beginning);
         }
         records.iter().for_each(|record| self.apply(record));
         Ok(())

@@ -8,6 +8,11 @@ pub const LINE_BYTES_MAX: usize = 256 << 10;
 /// Texts from QEMU are cut to this length when they are stored.
 const TEXT_CHARS_MAX: usize = 200;
 
+/// The reason why QEMU refuses a command, in its words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
 /// A message from QEMU.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -17,8 +22,8 @@ pub enum Message {
     Answer {
         /// The command's number.
         id: Option<u64>,
-        /// The result, or the reason of a refusal.
-        result: Result<Value, String>,
+        /// The result.
+        result: Result<Value, Refusal>,
     },
     /// An event with its name.
     Event(String),
@@ -87,7 +92,7 @@ fn message(line: &[u8]) -> Result<Message, Malformed> {
     }
     if value["error"].is_object() {
         let text = value["error"]["desc"].as_str().unwrap_or("no reason given");
-        return Ok(Message::Answer { id, result: Err(cut(text)) });
+        return Ok(Message::Answer { id, result: Err(Refusal(cut(text))) });
     }
     match value.as_object_mut().and_then(|object| object.remove("return")) {
         Some(result) => Ok(Message::Answer { id, result: Ok(result) }),
@@ -138,7 +143,7 @@ mod tests {
             Message::Greeting,
             answer(1, Ok(serde_json::json!({}))),
             Message::Event("STOP".into()),
-            answer(2, Err("no".into())),
+            answer(2, Err(Refusal("no".into()))),
         ];
         assert_eq!(all(&[SAID.as_bytes()]), expected.map(Ok));
     }

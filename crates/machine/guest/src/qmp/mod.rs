@@ -3,7 +3,7 @@
 pub mod codec;
 
 use base::{DurNs, MonoNs};
-use codec::{Decoder, Malformed, Message};
+use codec::{Decoder, Malformed, Message, Refusal};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
@@ -146,7 +146,7 @@ impl Client {
         loop {
             match self.next_message(end, command)? {
                 Some(Message::Answer { id, result }) if id == Some(sent) => {
-                    return result.map_err(|why| QmpError::Refused { command: command.to_owned(), why });
+                    return result.map_err(|Refusal(why)| QmpError::Refused { command: command.to_owned(), why });
                 }
                 Some(Message::Event(name)) => self.keep(name),
                 // The answer to an earlier command that timed out is ignored.
@@ -244,7 +244,7 @@ impl Client {
                 Ok(None)
             }
             (Greeting::Answered(first), Message::Answer { id, result }) if id == Some(first) => {
-                let refused = |why| QmpError::Refused { command: "qmp_capabilities".into(), why };
+                let refused = |Refusal(why)| QmpError::Refused { command: "qmp_capabilities".into(), why };
                 result.map_err(refused)?;
                 self.greeting = Greeting::Over;
                 Ok(None)

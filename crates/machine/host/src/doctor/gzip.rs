@@ -1,20 +1,34 @@
 //! Unpacks `/proc/config.gz`, a gzip member, up to a size limit.
 
+/// The reason why a file cannot be unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotUnpacked {
+    /// The first bytes are not those of gzip.
+    #[error("no gzip file")]
+    Foreign,
+    /// The header is cut off.
+    #[error("a gzip file that ends too early")]
+    Short,
+    /// The content is damaged, or larger than the limit.
+    #[error("a gzip file that is damaged or too large unpacked")]
+    Content,
+}
+
 /// Returns the content of a gzip file, at most `limit` bytes.
 ///
 /// # Errors
 /// The file is not gzip, is damaged, or its content is larger than `limit`. The checksum at its end is not verified,
 /// because the kernel generates the file on each read.
-pub fn unpack(bytes: &[u8], limit: usize) -> Result<Vec<u8>, &'static str> {
+pub fn unpack(bytes: &[u8], limit: usize) -> Result<Vec<u8>, NotUnpacked> {
     const NAME: u8 = 8;
     const COMMENT: u8 = 16;
     const EXTRA: u8 = 4;
     const HEADER_SUM: u8 = 2;
-    let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = bytes else { return Err("no gzip file") };
+    let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = bytes else { return Err(NotUnpacked::Foreign) };
     let mut rest = rest;
     let mut skip = |count: Option<usize>| {
-        rest = count.and_then(|count| rest.get(count..)).ok_or("a gzip file that ends too early")?;
-        Ok::<_, &'static str>(rest)
+        rest = count.and_then(|count| rest.get(count..)).ok_or(NotUnpacked::Short)?;
+        Ok::<_, NotUnpacked>(rest)
     };
     let mut body = skip(Some(0))?;
     if flags & EXTRA != 0 {
@@ -29,8 +43,7 @@ pub fn unpack(bytes: &[u8], limit: usize) -> Result<Vec<u8>, &'static str> {
     if flags & HEADER_SUM != 0 {
         body = skip(Some(2))?;
     }
-    miniz_oxide::inflate::decompress_to_vec_with_limit(body, limit)
-        .map_err(|_| "a gzip file that is damaged or too large unpacked")
+    miniz_oxide::inflate::decompress_to_vec_with_limit(body, limit).map_err(|_| NotUnpacked::Content)
 }
 
 #[cfg(test)]
@@ -49,7 +62,7 @@ mod tests {
         assert_eq!(unpack(SMALL, 100).as_deref(), Ok(&b"CONFIG_HZ=250\n"[..]));
         assert!(unpack(SMALL, 5).is_err());
         assert!(unpack(&SMALL[..14], 100).is_err());
-        assert_eq!(unpack(b"CONFIG_HZ=250\n", 100), Err("no gzip file"));
+        assert_eq!(unpack(b"CONFIG_HZ=250\n", 100), Err(NotUnpacked::Foreign));
     }
 
     proptest! {

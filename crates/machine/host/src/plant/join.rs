@@ -5,9 +5,11 @@
 
 use super::TEXT_BYTES_MAX;
 use super::variables::{self, Variables, filled};
+use std::ffi::OsString;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use table::{Joined, clipped};
+use table::{Joined, NotUtf8, clipped};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -18,6 +20,34 @@ const FILES_MAX: usize = 64;
 /// Tables that can occur several times.
 const LISTS: [&str; 9] = ["process", "partition", "ioc", "equipment", "frame", "area", "alarm", "signal", "guest"];
 
+/// The reason why a file or a variable of the environment cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// The operating system refuses a path.
+    #[error("{}: {error}", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// The operating system refuses the file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A folder or a device.
+    #[error("it is no regular file")]
+    NoFile,
+    /// The file has more than [`TEXT_BYTES_MAX`] bytes.
+    #[error("it has {0} bytes; at most {TEXT_BYTES_MAX}")]
+    TooLarge(u64),
+    /// A file in another encoding.
+    #[error(transparent)]
+    NotUtf8(#[from] NotUtf8),
+    /// A variable in another encoding.
+    #[error("{0:?} is no UTF-8")]
+    Variable(OsString),
+}
+
 /// Access to files and environment variables of the machine.
 pub trait Files {
     /// Finds the files that match a pattern, sorted. Only the last component may contain `*` and `?`. A relative
@@ -25,17 +55,17 @@ pub trait Files {
     ///
     /// # Errors
     /// There is no such file or folder.
-    fn find(&mut self, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>;
+    fn find(&mut self, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, Unreadable>;
     /// The text of a file.
     ///
     /// # Errors
     /// It cannot be read, is not UTF-8, or is larger than [`TEXT_BYTES_MAX`].
-    fn text(&mut self, file: &Path) -> Result<String, String>;
+    fn text(&mut self, file: &Path) -> Result<String, Unreadable>;
     /// A variable of the environment.
     ///
     /// # Errors
     /// Its value is not UTF-8.
-    fn variable(&self, name: &str) -> Result<Option<String>, String>;
+    fn variable(&self, name: &str) -> Result<Option<String>, Unreadable>;
 }
 
 /// A change of a file's text.

@@ -12,19 +12,19 @@ struct Invented {
 }
 
 impl Files for Invented {
-    fn find(&mut self, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+    fn find(&mut self, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, Unreadable> {
         let pattern = folder.join(pattern);
         let fits = |file: &&PathBuf| base::glob(&pattern.to_string_lossy(), &file.to_string_lossy());
         let found: Vec<PathBuf> = self.files.keys().filter(fits).cloned().collect();
         let is_exact = !pattern.to_string_lossy().contains('*');
-        if found.is_empty() && is_exact { Err("No such file".to_owned()) } else { Ok(found) }
+        if found.is_empty() && is_exact { Err(Unreadable::NoFile) } else { Ok(found) }
     }
 
-    fn text(&mut self, file: &Path) -> Result<String, String> {
-        self.files.get(file).cloned().ok_or_else(|| "No such file".to_owned())
+    fn text(&mut self, file: &Path) -> Result<String, Unreadable> {
+        self.files.get(file).cloned().ok_or(Unreadable::NoFile)
     }
 
-    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+    fn variable(&self, name: &str) -> Result<Option<String>, Unreadable> {
         Ok(self.environment.get(name).cloned())
     }
 }
@@ -135,7 +135,7 @@ fn a_missing_file_is_named_at_its_include_and_hides_no_other_error() {
     assert_eq!(
         found,
         [
-            "plant.toml:1 `include` names \"a.toml\", which cannot be read: No such file",
+            "plant.toml:1 `include` names \"a.toml\", which cannot be read: it is no regular file",
             "plant.toml:8 unknown key `clas` in process \"x\""
         ],
         "that in-a is unknown is a consequence"

@@ -34,7 +34,7 @@ pub use deadline::DeadlineRule;
 pub use doc::{Page, document, pages};
 pub use frames::FRAME;
 pub use ioc::place_of_rate;
-pub use join::{Files, join};
+pub use join::{Files, Unreadable, join};
 pub use model::*;
 pub use partition::{BitRate, CpuMax, IoMax, Network, Partition, Queue};
 pub use places::Places;

@@ -392,13 +392,13 @@ fn frame_with(lines: &[(&str, &str, &str)]) -> String {
 struct Empty;
 
 impl Files for Empty {
-    fn find(&mut self, _: &Path, _: &str) -> Result<Vec<PathBuf>, String> {
+    fn find(&mut self, _: &Path, _: &str) -> Result<Vec<PathBuf>, Unreadable> {
         Ok(Vec::new())
     }
-    fn text(&mut self, file: &Path) -> Result<String, String> {
-        Err(format!("{} is not there", file.display()))
+    fn text(&mut self, _: &Path) -> Result<String, Unreadable> {
+        Err(Unreadable::NoFile)
     }
-    fn variable(&self, _: &str) -> Result<Option<String>, String> {
+    fn variable(&self, _: &str) -> Result<Option<String>, Unreadable> {
         Ok(None)
     }
 }

@@ -43,6 +43,11 @@ impl fmt::Display for KeeperError {
 
 impl std::error::Error for KeeperError {}
 
+/// The reason why a keeper refuses a request, in its words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
 /// A message from a keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
@@ -51,7 +56,7 @@ pub enum News {
     /// The status, as an answer to a request.
     Status(Box<Status>),
     /// Outcome of the oldest pending request; an error is the keeper's refusal.
-    Answer(Result<(), String>),
+    Answer(Result<(), Refusal>),
 }
 
 /// A control connection to a keeper, on which the keeper pushes its events.
@@ -310,7 +315,7 @@ impl Keeper {
             Reply::Event(event) => News::Event(event),
             Reply::Status(status) => News::Status(status),
             Reply::Done => News::Answer(Ok(())),
-            Reply::Refused(why) => News::Answer(Err(why)),
+            Reply::Refused(why) => News::Answer(Err(Refusal(why))),
         })
     }
 

@@ -14,7 +14,7 @@ mod running;
 mod serve;
 mod silence;
 
-pub use client::{ANSWER_WITHIN, Keeper, KeeperError, News, SPEC_NAME, SUBCOMMAND, run};
+pub use client::{ANSWER_WITHIN, Keeper, KeeperError, News, Refusal, SPEC_NAME, SUBCOMMAND, run};
 pub use protocol::SOCKET_NAME;
 pub(crate) use running::kill_left_behind;
 pub(crate) use serve::open_to;

@@ -96,7 +96,7 @@ fn read_one(root: &RootDir, path: &str) -> FileContent {
     let bytes = if path.ends_with(".gz") {
         match gzip::unpack(&bytes, UNPACKED_BYTES_MAX) {
             Ok(text) => text,
-            Err(why) => return FileContent::Refused(why.to_owned()),
+            Err(why) => return FileContent::Refused(why.to_string()),
         }
     } else {
         bytes

@@ -1,6 +1,6 @@
 //! The files of a plant on the disk, and the variables of the environment.
 
-use host::plant::{Files, TEXT_BYTES_MAX, utf8};
+use host::plant::{Files, TEXT_BYTES_MAX, Unreadable, utf8};
 use std::path::{Path, PathBuf};
 
 /// This machine's files and this process's environment.
@@ -8,18 +8,17 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Disk;
 
 impl Files for Disk {
-    fn find(&mut self, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+    fn find(&mut self, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, Unreadable> {
         let path = folder.join(pattern);
         let last = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let real = |path: &Path| {
-            let why = |error: std::io::Error| format!("{}: {error}", path.display());
-            std::fs::canonicalize(path).map_err(why)
+            std::fs::canonicalize(path).map_err(|error| Unreadable::Path { path: path.to_owned(), error })
         };
         if !last.contains(['*', '?']) {
             return Ok(vec![real(&path)?]);
         }
         let folder = real(path.parent().unwrap_or(Path::new("/")))?;
-        let why = |error: std::io::Error| format!("{}: {error}", folder.display());
+        let why = |error| Unreadable::Path { path: folder.clone(), error };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&folder).map_err(why)? {
             let name = entry.map_err(why)?.file_name();
@@ -35,19 +34,19 @@ impl Files for Disk {
         names.iter().map(|name| real(&folder.join(name))).collect()
     }
 
-    fn text(&mut self, file: &Path) -> Result<String, String> {
-        let about = std::fs::metadata(file).map_err(|error| error.to_string())?;
+    fn text(&mut self, file: &Path) -> Result<String, Unreadable> {
+        let about = std::fs::metadata(file)?;
         if !about.is_file() {
-            return Err("it is no regular file".to_owned());
+            return Err(Unreadable::NoFile);
         }
         if about.len() > TEXT_BYTES_MAX as u64 {
-            return Err(format!("it has {} bytes; at most {TEXT_BYTES_MAX}", about.len()));
+            return Err(Unreadable::TooLarge(about.len()));
         }
-        utf8(std::fs::read(file).map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+        Ok(utf8(std::fs::read(file)?)?)
     }
 
-    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+    fn variable(&self, name: &str) -> Result<Option<String>, Unreadable> {
         let value = std::env::var_os(name).map(|value| value.into_string());
-        value.transpose().map_err(|value| format!("{value:?} is no UTF-8"))
+        value.transpose().map_err(Unreadable::Variable)
     }
 }

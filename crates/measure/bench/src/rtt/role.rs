@@ -36,16 +36,25 @@ pub(super) struct Role {
     pub(super) cpus: Cpus,
 }
 
-impl FromStr for Role {
-    type Err = String;
+/// A role that cannot be parsed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadRole {
+    #[error("class {0:?}: {1}")]
+    Class(String, base::ParsePolicyError),
+    #[error("CPUs {0:?}: {1}; or \"last\"")]
+    Cpus(String, base::ParseCpuSetError),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Role {
+    type Err = BadRole;
+
+    fn from_str(text: &str) -> Result<Self, BadRole> {
         let (class, cpus) = text.split_once('@').map_or((text, None), |(class, cpus)| (class, Some(cpus)));
-        let class = class.parse().map_err(|error| format!("class {class:?}: {error}"))?;
+        let class = class.parse().map_err(|error| BadRole::Class(class.to_owned(), error))?;
         let cpus = match cpus {
             None => Cpus::Any,
             Some("last") => Cpus::Last,
-            Some(cpus) => Cpus::These(cpus.parse().map_err(|error| format!("CPUs {cpus:?}: {error}; or \"last\""))?),
+            Some(cpus) => Cpus::These(cpus.parse().map_err(|error| BadRole::Cpus(cpus.to_owned(), error))?),
         };
         Ok(Self { class, cpus })
     }
@@ -94,7 +103,7 @@ mod tests {
         assert_eq!(role("other"), Ok(Role { class: Policy::OTHER, cpus: Cpus::Any }));
         assert_eq!(role("fifo:20@last").map(|role| role.cpus), Ok(Cpus::Last));
         assert_eq!(role("fifo:20@0-1").map(|role| role.cpus), Ok(Cpus::These("0-1".parse().unwrap())));
-        assert!(role("fifo:20@none").is_err_and(|why| why.contains("CPUs \"none\"")));
-        assert!(role("fast@1").is_err_and(|why| why.contains("class \"fast\"")));
+        assert!(role("fifo:20@none").is_err_and(|why| why.to_string().contains("CPUs \"none\"")));
+        assert!(role("fast@1").is_err_and(|why| why.to_string().contains("class \"fast\"")));
     }
 }

@@ -1,8 +1,8 @@
 //! Handles messages from keepers, and the results of background work on them.
 
 use super::{Engine, Waits};
-use crate::keeper::News;
 use crate::keeper::protocol::Request;
+use crate::keeper::{News, Refusal};
 use crate::supervisor::connection::{Asker, ConnectionError, Finished};
 use crate::supervisor::control::Reply;
 use base::{DurNs, MonoNs};
@@ -78,11 +78,11 @@ impl Engine {
             }
             News::Answer(outcome) => match (self.processes[id].link.answered(), outcome) {
                 (Some(Asker::Operator(client)), outcome) => {
-                    let reply = outcome.map_or_else(Reply::Refused, |()| Reply::Done);
+                    let reply = outcome.map_or_else(|Refusal(why)| Reply::Refused(why), |()| Reply::Done);
                     self.server.answer(client, &reply);
                 }
                 // A console user started it first. Any other cause has already arrived as an event.
-                (Some(Asker::Start), Err(why)) => match self.processes[id].child {
+                (Some(Asker::Start), Err(Refusal(why))) => match self.processes[id].child {
                     Some(_) => self.processes.event(Event::Started(id)),
                     None => self.processes.event(Event::StartFailed(id, why)),
                 },
