@@ -143,11 +143,6 @@ impl Ioc {
         writeln!(self.commands.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Closes the standard input of the process.
-    pub fn end_of_input(&mut self) {
-        self.commands = None;
-    }
-
     /// Runs a command and returns its output. The folder's path becomes FOLDER.
     pub fn say(&mut self, line: &str) -> String {
         self.marks += 1;

@@ -8,7 +8,6 @@
 #![allow(unsafe_code, reason = "the crate that talks to the kernel; every block states why it is sound")]
 
 pub mod alloc;
-pub mod arrival;
 pub mod bell;
 pub mod child;
 pub mod clock;

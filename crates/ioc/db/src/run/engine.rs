@@ -533,10 +533,8 @@ impl Db {
         if tse != -2 {
             // Only an event generator knows the time of events and of the best source (-1). Without one, the stamp does not
             // change.
-            if let Some(stamp) =
-                self.scans.event_stamp(tse).or_else(|| (tse == 0 || self.scans.last_resort).then_some(wall))
-            {
-                self.records[rec].time = stamp;
+            if tse == 0 || self.scans.last_resort {
+                self.records[rec].time = wall;
             }
         } else if simm != 0 {
             match siol {

@@ -71,7 +71,6 @@ pub(crate) struct Scans {
     pub(crate) walking: bool,
     pub(crate) left: Vec<RecId>,
     pub(crate) callbacks: Callbacks,
-    event_stamps: HashMap<i16, Stamp>,
     /// Whether records with unknown event times are stamped with the wall clock.
     pub(crate) last_resort: bool,
     /// Signals for the other databases of the IOC; `None` if there are none.
@@ -79,11 +78,6 @@ pub(crate) struct Scans {
 }
 
 impl Scans {
-    /// Stamp of a time event, if the shell has set one.
-    pub(crate) fn event_stamp(&self, event: i16) -> Option<Stamp> {
-        self.event_stamps.get(&event).copied()
-    }
-
     /// Interrupt source of a record.
     pub(crate) fn source_of(&self, rec: RecId) -> Option<SourceId> {
         self.listens.get(&rec).copied().map(SourceId)
@@ -438,7 +432,7 @@ impl Db {
         for rec in first.to(self.records.common.end()) {
             let common = &self.records[rec];
             let tse = common.tse;
-            let known = matches!(tse, 0 | -2) || self.scans.last_resort || self.scans.event_stamp(tse).is_some();
+            let known = matches!(tse, 0 | -2) || self.scans.last_resort;
             if !(known || common.removed || common.is_remote) {
                 let name = self.records.name(rec);
                 let what =
@@ -446,11 +440,6 @@ impl Db {
                 self.notice(format!("{what} (installLastResortEventProvider before iocInit: it is the wall clock's)"));
             }
         }
-    }
-
-    /// Sets the stamp for records with this TSE (1 to 255, or −1).
-    pub fn set_event_stamp(&mut self, event: i16, stamp: Stamp) {
-        self.scans.event_stamps.insert(event, stamp);
     }
 }
 

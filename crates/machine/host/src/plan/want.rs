@@ -49,12 +49,6 @@ impl Spared {
         Self { pid, descendants: false }
     }
 
-    /// The process and all its descendants.
-    #[must_use]
-    pub fn with_descendants(pid: i32) -> Self {
-        Self { pid, descendants: true }
-    }
-
     /// Parses a list such as `1+,345,346`. Blanks and empty entries are ignored.
     ///
     /// # Errors

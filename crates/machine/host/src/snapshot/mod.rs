@@ -288,10 +288,4 @@ impl Snapshot {
         task.cpuset.clone_from(&place.cpuset);
         task.follow(&effective);
     }
-
-    /// Whether a CPU is online, so that its number may be used in a path.
-    #[must_use]
-    pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.cpus.online.contains(cpu)
-    }
 }

@@ -292,10 +292,6 @@ impl Capability {
     pub const IPC_LOCK: Self = Self(14);
     /// Allows real-time classes, and CPU masks of other processes.
     pub const SYS_NICE: Self = Self(23);
-    /// Allows raising hard limits.
-    pub const SYS_RESOURCE: Self = Self(24);
-    /// Allows tracing other processes.
-    pub const SYS_PTRACE: Self = Self(19);
 
     /// Its number in the kernel's sets.
     #[must_use]
