@@ -2,7 +2,7 @@
 
 use harness::machine::last_cpu;
 use harness::plant::Bench;
-use harness::process::{finish, kill, text};
+use harness::process::{finish, kill, text, thread};
 use std::process::{Output, Stdio};
 
 const TABLES: &str = r#"
@@ -79,12 +79,10 @@ fn a_feedback_runs_in_a_frame_of_its_plant_and_returns_after_the_loss_of_the_fra
     assert_eq!(text(&send("get/sr_fb_orbit_1/faults")).trim(), "0");
 
     // The lane has the class and the CPU that the frame assigns to its activities.
-    let tasks = format!("/proc/{}/task", bench.pid("feedback"));
-    let lane = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
-    let lane = lane.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == "lane\n"));
-    let status: Vec<String> = lane.map(|task| std::fs::read_to_string(task.join("status")).unwrap()).collect();
-    let cpus = |status: &String| status.lines().any(|line| line == format!("Cpus_allowed_list:\t{}", last_cpu()));
-    assert!(status.len() == 1 && status.iter().all(cpus), "{status:?}");
+    let lane = thread(bench.pid("feedback"), "lane").expect("a thread lane");
+    let status = std::fs::read_to_string(lane.join("status")).unwrap();
+    let cpus = format!("Cpus_allowed_list:\t{}", last_cpu());
+    assert!(status.lines().any(|line| line == cpus), "{status}");
 
     kill(bench.pid(&format!("{name}-frame")), "KILL");
     bench.until("the manager runs again", || bench.process("feedback")["restarts"].as_u64() >= Some(1));

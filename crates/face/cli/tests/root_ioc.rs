@@ -3,6 +3,7 @@
 use ca::wire::command;
 use harness::circuit::{Circuit, double};
 use harness::ioc::Ioc;
+use harness::process;
 use harness::shield::{Shield, Spinner, interruptions, threads};
 use std::sync::{Mutex, PoisonError};
 
@@ -54,12 +55,7 @@ fn a_scan_runs_in_the_shield_and_its_ioc_serves_outside_without_interrupting_it(
 fn a_scan_thread_has_its_class_cpu_and_memory_and_scanning_allocates_nothing() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ioc = start();
-    let tasks = format!("/proc/{}/task", ioc.child.id());
-    let thread = std::fs::read_dir(&tasks)
-        .unwrap()
-        .map(|task| task.unwrap().path())
-        .find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == "scan-0"))
-        .expect("a thread scan-0");
+    let thread = process::thread(ioc.child.id(), "scan-0").expect("a thread scan-0");
     let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
     let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     assert_eq!((words[37], words[38]), ("60", "1"), "priority and class FIFO: {stat}");

@@ -4,7 +4,7 @@ use base::{CpuSet, DurNs, Policy, Priority};
 use broker::{Client, Sending};
 use harness::machine::last_cpu;
 use harness::plant::Bench;
-use harness::process::Running;
+use harness::process::{Running, thread};
 use harness::shield::{Shield, Spinner, interruptions, threads};
 use harness::{Folder, fresh, tahti};
 use msg::{Band, Code};
@@ -240,9 +240,7 @@ fn another_user_cannot_damage_a_band_and_leaves_a_quarter_of_its_cpu_to_others()
     stranger.args(["--exact", "be_the_stranger", "--nocapture"]).env(STRANGER, &name);
     let stranger = Running::until(stranger.uid(ANYBODY).gid(ANYBODY), "mapped=false written=false");
     stranger.hears("floods");
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap().flatten();
-    let is_band = |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).unwrap() == "band-7\n";
-    let band = tasks.map(|task| task.path()).find(is_band).unwrap();
+    let band = thread(server.child.id(), "band-7").unwrap();
     let burnt = || -> f64 {
         let account = std::fs::read_to_string(band.join("schedstat")).unwrap();
         account.split(' ').next().unwrap().parse().unwrap()

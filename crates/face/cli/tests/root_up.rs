@@ -1,7 +1,7 @@
 //! Plants that change the machine: shields and real-time classes. Spares every task that it did not start.
 
 use harness::plant::Bench;
-use harness::process::text;
+use harness::process::{text, thread};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -395,12 +395,7 @@ fn watchdogs_are_petted_and_processes_supervised_while_a_reload_waits_for_irqbal
     // Wait until the first reload has begun. Otherwise the second could begin first, and the first would be the one
     // that waits.
     let supervisor = bench.supervisor();
-    bench.until("begun", || {
-        let tasks = fs::read_dir(format!("/proc/{supervisor}/task")).unwrap().flatten();
-        tasks
-            .into_iter()
-            .any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "tahti-shield\n"))
-    });
+    bench.until("begun", || thread(supervisor, "tahti-shield").is_some());
     assert_eq!(bench.run(&["reload"]).status.code(), Some(1), "one at a time");
     let pets = || fs::metadata(&device).unwrap().len();
     let before = pets();

@@ -2,7 +2,7 @@
 //! test did not start is spared.
 
 use harness::plant::{Bench, sh};
-use harness::process::{kill, text};
+use harness::process::{self, kill, text};
 use std::fs;
 use std::process::Command;
 
@@ -19,9 +19,7 @@ fn settled(bench: &Bench, process: &str, claim: &str) {
 
 /// The id of a process's thread with this name.
 fn thread(pid: i32, name: &str) -> String {
-    let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
-    let is_it = |task: &std::path::PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
-    let task = tasks.find(is_it).unwrap_or_else(|| panic!("process {pid} has no thread {name}"));
+    let task = process::thread(pid, name).unwrap_or_else(|| panic!("process {pid} has no thread {name}"));
     task.file_name().unwrap().to_str().unwrap().to_owned()
 }
 

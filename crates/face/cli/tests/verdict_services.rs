@@ -3,11 +3,11 @@
 
 use harness::fresh;
 use harness::plant::{Bench, sh};
-use harness::process::{kill, text};
+use harness::process::{self, kill, text};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Time after which a blocked service loop would have been detected.
@@ -222,10 +222,8 @@ impl Stopped {
             let built = built.expect("cc, which building Rust needs too");
             assert!(built.status.success(), "{}", text(&built));
         }
-        let tasks = format!("/proc/{}/task", bench.pid(service));
-        let mut tids = fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
-        let is_it = |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == thread);
-        let found = tids.find(is_it).unwrap_or_else(|| panic!("{service} has a thread {thread}"));
+        let found = process::thread(bench.pid(service), thread);
+        let found = found.unwrap_or_else(|| panic!("{service} has a thread {thread}"));
         let mut command = Command::new(program);
         command.arg(found.file_name().unwrap()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut debugger = command.spawn().unwrap();

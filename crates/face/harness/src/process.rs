@@ -2,13 +2,21 @@
 
 use crate::PATIENCE;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::fmt::Display;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The folder below `/proc` of a process's first thread with a name; `None` if there is none.
+pub fn thread(process: impl Display, name: &str) -> Option<PathBuf> {
+    let mut tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten().map(|task| task.path());
+    // A thread may end meanwhile.
+    tasks.find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+}
 
 /// A program that ends with the test, including its children. Clients of C EPICS start repeaters that remain.
 pub struct Running {
