@@ -26,6 +26,7 @@ mod em;
 mod explain;
 mod failure;
 mod frames;
+mod getopt;
 mod guarded;
 mod guest;
 mod help;

@@ -1,7 +1,7 @@
-//! Command-line options in the style of C's getopt, as existing scripts use them: clustered letters, and values with or
-//! without a blank.
+//! Command-line options of EPICS' Channel Access tools.
 
 use super::format::{Integers, Reals};
+use crate::getopt::{self, End, Part};
 use base::text::leading_int;
 use base::{DurNs, MonoNs};
 use ca::client::ChannelInfo;
@@ -85,54 +85,26 @@ pub(super) fn parse(tool: &Tool, words: &[String]) -> Result<Options, ExitCode> 
         client_time: false,
         words: Vec::new(),
     };
-    let mut rest = words.iter();
-    while let Some(word) = rest.next() {
-        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
-            options.words.push(word.clone());
-            if tool.anywhere {
-                continue;
-            }
-            options.words.extend(rest.cloned());
-            break;
-        };
-        if letters == "-" {
-            options.words.extend(rest.cloned());
-            break;
-        }
-        let mut letters = letters.chars();
-        while let Some(letter) = letters.next() {
-            let Some(at) = tool.letters.find(letter).filter(|_| letter != ':') else {
-                eprintln!("Unrecognized option: '-{letter}'. ('{} -h' for help.)", tool.name);
-                return Err(ExitCode::FAILURE);
-            };
-            let mut value = String::new();
-            if tool.letters[at + letter.len_utf8()..].starts_with(':') {
-                value = letters.as_str().to_owned();
-                letters = "".chars();
-                if value.is_empty() {
-                    let Some(next) = rest.next() else {
-                        eprintln!("Option '-{letter}' requires an argument. ('{} -h' for help.)", tool.name);
-                        return Err(ExitCode::FAILURE);
-                    };
-                    value.clone_from(next);
-                }
-            }
-            if letter == 'h' {
+    let taken = getopt::each(tool.letters, tool.anywhere, words, |part| {
+        match part {
+            Part::Word(word) => options.words.push(word.to_owned()),
+            Part::Option('h', _) => {
                 eprint!("{}", tool.usage);
-                return Err(ExitCode::SUCCESS);
+                return Err(End::Printed);
             }
-            if letter == 'V' {
+            Part::Option('V', _) => {
                 println!("\ntahti {}, CA Protocol version 4.13", env!("CARGO_PKG_VERSION"));
-                return Err(ExitCode::SUCCESS);
+                return Err(End::Printed);
             }
-            apply(tool, &mut options, letter, &value);
+            Part::Option(letter, value) => apply(tool, &mut options, letter, value),
         }
-    }
-    if options.words.is_empty() {
-        eprintln!("No pv name specified. ('{} -h' for help.)", tool.name);
-        return Err(ExitCode::FAILURE);
-    }
-    Ok(options)
+        Ok(())
+    });
+    let taken = match taken {
+        Ok(()) if options.words.is_empty() => Err(End::Wrong("No pv name specified.".to_owned())),
+        taken => taken,
+    };
+    taken.map_err(|end| end.report(tool.name)).map(|()| options)
 }
 
 fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) {

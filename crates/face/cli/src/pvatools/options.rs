@@ -1,6 +1,7 @@
-//! Command-line options of EPICS' PVAccess tools, in the style of C's getopt.
+//! Command-line options of EPICS' PVAccess tools.
 
 use super::format::Mode;
+use crate::getopt::{self, End, Part};
 use base::{DurNs, MonoNs};
 use pva::request::Request;
 use pvanet::session::Session;
@@ -40,71 +41,38 @@ pub(super) fn parse(tool: &Tool, words: &[String]) -> Result<Options, ExitCode> 
         info: false,
         words: Vec::new(),
     };
-    let name = tool.name;
-    let wrong = |message: String| {
-        eprintln!("{message} ('{name} -h' for help.)");
-        ExitCode::FAILURE
+    let taken = getopt::each(tool.letters, tool.anywhere, words, |part| match part {
+        Part::Word(word) => {
+            options.words.push(word.to_owned());
+            Ok(())
+        }
+        Part::Option(letter, value) => apply(tool, &mut options, letter, value),
+    });
+    let taken = match taken {
+        Ok(()) if tool.needs_name && options.words.is_empty() => Err(End::Wrong("No pv name(s) specified.".to_owned())),
+        taken => taken,
     };
-    let mut rest = words.iter();
-    while let Some(word) = rest.next() {
-        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
-            options.words.push(word.clone());
-            if tool.anywhere {
-                continue;
-            }
-            options.words.extend(rest.cloned());
-            break;
-        };
-        if letters == "-" {
-            options.words.extend(rest.cloned());
-            break;
-        }
-        let mut letters = letters.chars();
-        while let Some(letter) = letters.next() {
-            let Some(at) = tool.letters.find(letter).filter(|_| letter != ':') else {
-                return Err(wrong(format!("Unrecognized option: '-{letter}'.")));
-            };
-            let mut value = String::new();
-            if tool.letters[at + 1..].starts_with(':') {
-                value = letters.as_str().to_owned();
-                letters = "".chars();
-                if value.is_empty() {
-                    match rest.next() {
-                        Some(next) => value.clone_from(next),
-                        None => return Err(wrong(format!("Option '-{letter}' requires an argument."))),
-                    }
-                }
-            }
-            apply(tool, &mut options, letter, &value).map_err(|outcome| match outcome {
-                Ok(code) => code,
-                Err(message) => wrong(message),
-            })?;
-        }
-    }
-    if tool.needs_name && options.words.is_empty() {
-        return Err(wrong("No pv name(s) specified.".into()));
-    }
-    Ok(options)
+    taken.map_err(|end| end.report(tool.name)).map(|()| options)
 }
 
-/// Applies an option. `Err` ends the tool, with an exit code or with a message.
-fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) -> Result<(), Result<ExitCode, String>> {
+/// Applies an option.
+fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) -> Result<(), End> {
     match letter {
         'h' => {
             print!("{}", tool.usage);
-            return Err(Ok(ExitCode::SUCCESS));
+            return Err(End::Printed);
         }
         'V' => {
             println!("tahti {}, PVAccess version {}", env!("CARGO_PKG_VERSION"), pva::wire::VERSION);
-            return Err(Ok(ExitCode::SUCCESS));
+            return Err(End::Printed);
         }
-        'r' => options.request = Request::parse(value).map_err(|invalid| Err(invalid.to_string()))?,
+        'r' => options.request = Request::parse(value).map_err(|invalid| End::Wrong(invalid.to_string()))?,
         'w' => match value.trim().parse::<f64>() {
             Ok(seconds) if seconds >= 0.0 => options.timeout_secs = seconds,
-            _ => return Err(Err(format!("'{value}' is not a valid timeout value."))),
+            _ => return Err(End::Wrong(format!("'{value}' is not a valid timeout value."))),
         },
         'p' if value != "pva" => {
-            return Err(Err(format!(
+            return Err(End::Wrong(format!(
                 "'{value}' is not a provider of this tool, expected pva; see tahti caget for ca."
             )));
         }
@@ -113,7 +81,7 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) -> Resul
                 "raw" => Mode::Raw,
                 "nt" => Mode::Plain,
                 "json" => Mode::Json,
-                _ => return Err(Err(format!("'{value}' is not an output mode, expected raw, nt or json."))),
+                _ => return Err(End::Wrong(format!("'{value}' is not an output mode, expected raw, nt or json."))),
             }
         }
         'v' => options.mode = if matches!(options.mode, Mode::Raw | Mode::Whole) { Mode::Whole } else { Mode::Raw },
@@ -121,7 +89,7 @@ fn apply(tool: &Tool, options: &mut Options, letter: char, value: &str) -> Resul
         'i' if tool.name == "pvlist" => options.info = true,
         's' if tool.name == "pvcall" => options.words.insert(0, value.to_owned()),
         'a' if tool.name == "pvcall" => options.words.push(value.to_owned()),
-        'f' => return Err(Err("Unsupported option: '-f'.".into())),
+        'f' => return Err(End::Wrong("Unsupported option: '-f'.".into())),
         // Accepted and ignored, as by EPICS' tools.
         _ => {}
     }
