@@ -1,5 +1,6 @@
 //! `tahti ioc --headers DIR`: headers with which C functions of sub and aSub records compile into a plug-in.
 
+use crate::failure::Failure;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -79,7 +80,7 @@ pub(crate) fn run(folder: &str) -> ExitCode {
     }
 }
 
-fn write(folder: &Path) -> Result<usize, String> {
+fn write(folder: &Path) -> Result<usize, Failure> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
     let generated = iocd::plugins::headers();
     let written = WRITTEN.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));

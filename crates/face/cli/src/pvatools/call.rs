@@ -2,6 +2,7 @@
 
 use super::options::{self, Options};
 use super::{Args, format, open};
+use crate::failure::Failure;
 use pva::client::{Event, OpId};
 use pva::codec::{Array, Kind, Mask, Struct, Type, Value};
 use pvanet::session::Session;
@@ -45,19 +46,19 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let called = open().map(|mut session| call(&mut session, &options));
     match called {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(message)) if message == TIMEOUT => {
-            eprintln!("{message}");
+        Ok(Err(failure)) if failure.to_string() == TIMEOUT => {
+            eprintln!("{failure}");
             ExitCode::FAILURE
         }
-        Ok(Err(message)) => {
-            eprintln!("Error: {message}");
+        Ok(Err(failure)) => {
+            eprintln!("Error: {failure}");
             ExitCode::FAILURE
         }
         Err(code) => code,
     }
 }
 
-fn call(session: &mut Session, options: &Options) -> Result<(), String> {
+fn call(session: &mut Session, options: &Options) -> Result<(), Failure> {
     let [name, words @ ..] = &options.words[..] else { return Err("No pv name specified.".into()) };
     let arguments = words.iter().map(|word| argument(word).map_err(|what| format!("argument '{word}': {what}")));
     let (ty, value) = uri(name, arguments.collect::<Result<_, _>>()?)?;
@@ -83,13 +84,13 @@ fn call(session: &mut Session, options: &Options) -> Result<(), String> {
 }
 
 /// Waits for the result of a call.
-pub(super) fn answer(session: &mut Session, options: &Options, call: OpId) -> Result<(Type, Value), String> {
+pub(super) fn answer(session: &mut Session, options: &Options, call: OpId) -> Result<(Type, Value), Failure> {
     let until = options.until();
     loop {
-        match session.step(until).map_err(|error| error.to_string())? {
+        match session.step(until)? {
             Some(Event::Returned(op, ty, value)) if op == call => return Ok((ty, value)),
-            Some(Event::Failed(op, status)) if op == call => return Err(status.message),
-            Some(Event::Refused(_, status)) => return Err(status.message),
+            Some(Event::Failed(op, status)) if op == call => return Err(status.message.into()),
+            Some(Event::Refused(_, status)) => return Err(status.message.into()),
             Some(Event::Message(_, text)) => eprintln!("{text}"),
             Some(_) => {}
             None => return Err(TIMEOUT.into()),
@@ -98,8 +99,8 @@ pub(super) fn answer(session: &mut Session, options: &Options, call: OpId) -> Re
 }
 
 /// The argument of a call: the name of the channel, and named values.
-pub(super) fn uri(path: &str, query: Vec<(String, Type, Value)>) -> Result<(Type, Value), String> {
-    let structure = |id: &str, fields| Struct::new(id, fields).map(Type::Struct).map_err(|fault| fault.to_string());
+pub(super) fn uri(path: &str, query: Vec<(String, Type, Value)>) -> Result<(Type, Value), Failure> {
+    let structure = |id: &str, fields| Struct::new(id, fields).map(Type::Struct);
     let (mut fields, mut values) = (Vec::new(), Vec::new());
     for (name, ty, value) in query {
         fields.push((name, ty));
@@ -113,25 +114,25 @@ pub(super) fn uri(path: &str, query: Vec<(String, Type, Value)>) -> Result<(Type
 }
 
 /// A named value of the command line.
-fn argument(word: &str) -> Result<(String, Type, Value), String> {
+fn argument(word: &str) -> Result<(String, Type, Value), Failure> {
     let (name, text) = word.split_once('=').ok_or("'=' is missing")?;
     let (ty, value) = match (text.chars().next(), text.chars().last()) {
         (Some('['), Some(']')) => {
-            let items: Vec<Json> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            let items: Vec<Json> = serde_json::from_str(text)?;
             let texts = items.into_iter().map(|item| match item {
                 Json::String(text) => text,
                 other => other.to_string(),
             });
             (Type::Array(Kind::Text), Value::Array(Array::Text(texts.collect())))
         }
-        (Some('{'), Some('}')) => of_json(&serde_json::from_str(text).map_err(|error| error.to_string())?, 0)?,
+        (Some('{'), Some('}')) => of_json(&serde_json::from_str(text)?, 0)?,
         _ => (Type::Scalar(Kind::Text), Value::Text(text.to_owned())),
     };
     Ok((name.to_owned(), ty, value))
 }
 
 /// A value of JSON with its natural type.
-fn of_json(json: &Json, depth: u32) -> Result<(Type, Value), String> {
+fn of_json(json: &Json, depth: u32) -> Result<(Type, Value), Failure> {
     if depth >= pva::codec::DEPTH_MAX {
         return Err("nested too deep".into());
     }
@@ -149,7 +150,7 @@ fn of_json(json: &Json, depth: u32) -> Result<(Type, Value), String> {
                 fields.push((name.clone(), ty));
                 values.push(value);
             }
-            (Type::Struct(Struct::new("", fields).map_err(|fault| fault.to_string())?), Value::Struct(values))
+            (Type::Struct(Struct::new("", fields)?), Value::Struct(values))
         }
         Json::Array(items) => {
             if items.iter().all(|item| item.as_i64().is_some()) {
@@ -175,11 +176,11 @@ mod tests {
 
     #[test]
     fn arguments_are_texts_arrays_of_texts_or_structures() {
-        let text = |name: &str, text: &str| Ok((name.to_owned(), Type::Scalar(Kind::Text), Value::Text(text.into())));
-        assert_eq!(argument("lhs=1"), text("lhs", "1"));
-        assert_eq!(argument("a=b=c"), text("a", "b=c"));
+        let text = |name: &str, text: &str| (name.to_owned(), Type::Scalar(Kind::Text), Value::Text(text.into()));
+        assert_eq!(argument("lhs=1").unwrap(), text("lhs", "1"));
+        assert_eq!(argument("a=b=c").unwrap(), text("a", "b=c"));
         let array = Value::Array(Array::Text(vec!["x".into(), "2".into()]));
-        assert_eq!(argument("a=[\"x\",2]"), Ok(("a".into(), Type::Array(Kind::Text), array)));
+        assert_eq!(argument("a=[\"x\",2]").unwrap(), ("a".into(), Type::Array(Kind::Text), array));
         let (_, ty, value) = argument("a={\"n\":1,\"x\":[1,2.5]}").unwrap();
         assert_eq!(ty.fields().unwrap().field("x").unwrap().2, &Type::Array(Kind::F64));
         assert_eq!(value, Value::Struct(vec![Value::I64(1), Value::Array(Array::F64(vec![1.0, 2.5]))]));

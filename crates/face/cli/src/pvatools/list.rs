@@ -3,6 +3,7 @@
 use super::call::{answer, uri};
 use super::options::{self, Options};
 use super::{Args, open};
+use crate::failure::Failure;
 use pva::codec::{Array, Kind, Struct, Type, Value};
 use pva::search::{Address, ServerReply};
 use pvanet::session::Session;
@@ -42,8 +43,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
             true => servers(&mut session, &options, |_| false).map(|servers| print_servers(&options, &servers)),
             false => options.words.iter().try_for_each(|word| channels(&mut session, &options, word)),
         };
-        done.map_err(|message| {
-            eprintln!("Error: {message}");
+        done.map_err(|failure| {
+            eprintln!("Error: {failure}");
             ExitCode::FAILURE
         })
     });
@@ -54,12 +55,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
 type Servers = BTreeMap<String, (u8, Vec<Address>)>;
 
 /// Searches for servers until the time is over or `enough` has been found.
-fn servers(session: &mut Session, options: &Options, enough: impl Fn(&Servers) -> bool) -> Result<Servers, String> {
+fn servers(session: &mut Session, options: &Options, enough: impl Fn(&Servers) -> bool) -> Result<Servers, Failure> {
     let until = options.until();
     let mut found = Servers::new();
     session.search_servers();
     while Session::now() < until && !enough(&found) {
-        session.step(until).map_err(|error| error.to_string())?;
+        session.step(until)?;
         for (from, bytes) in session.take_datagrams() {
             for ServerReply { guid, mut server, version } in ServerReply::all(&bytes) {
                 if server.ip == 0 {
@@ -87,7 +88,7 @@ fn print_servers(options: &Options, servers: &Servers) {
 }
 
 /// Prints the channels of a server, or its description of itself.
-fn channels(session: &mut Session, options: &Options, word: &str) -> Result<(), String> {
+fn channels(session: &mut Session, options: &Options, word: &str) -> Result<(), Failure> {
     let server = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(_) => {
             let guid = format!("0x{}", word[2..].to_uppercase());
@@ -110,7 +111,7 @@ fn channels(session: &mut Session, options: &Options, word: &str) -> Result<(), 
             }
             Ok(())
         }
-        _ => Err(format!("{server} returned no list of channels")),
+        _ => Err(format!("{server} returned no list of channels").into()),
     }
 }
 
@@ -123,12 +124,12 @@ fn print_fields(fields: &Struct, value: &Value) {
 }
 
 /// The address of a server with an optional port.
-fn resolved(word: &str) -> Result<Address, String> {
+fn resolved(word: &str) -> Result<Address, Failure> {
     let named = if word.contains(':') { word.to_owned() } else { format!("{word}:{}", pva::wire::SERVER_PORT) };
     let found = named.to_socket_addrs().map_err(|error| format!("{word}: {error}"))?;
     let mut found = found.filter_map(|address| match address {
         std::net::SocketAddr::V4(address) => Some(Address { ip: (*address.ip()).into(), port: address.port() }),
         std::net::SocketAddr::V6(_) => None,
     });
-    found.next().ok_or_else(|| format!("{word} has no IPv4 address"))
+    Ok(found.next().ok_or_else(|| format!("{word} has no IPv4 address"))?)
 }

@@ -1,10 +1,11 @@
 //! Values from the command line of `pvput`.
 
+use crate::failure::Failure;
 use pva::codec::{Array, Kind, Mask, Struct, Type, Value};
 use serde_json::Value as Json;
 
 /// Assigns the words of a command line to fields of a structure. Returns the assigned fields and the new value.
-pub(super) fn assign(fields: &Struct, mut value: Value, words: &[String]) -> Result<(Mask, Value), String> {
+pub(super) fn assign(fields: &Struct, mut value: Value, words: &[String]) -> Result<(Mask, Value), Failure> {
     let mut mask = Mask::default();
     if let [one] = words
         && one.starts_with('{')
@@ -36,15 +37,15 @@ fn at(
     bit: u32,
     mask: &mut Mask,
     words: &[String],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     let (index, own, ty) = fields.field(name).ok_or_else(|| format!("there is no field \"{name}\""))?;
-    let Value::Struct(values) = value else { return Err(format!("{name} has no value")) };
+    let Value::Struct(values) = value else { return Err(format!("{name} has no value").into()) };
     let field = values.get_mut(index).ok_or_else(|| format!("{name} has no value"))?;
     let bit = bit + own;
     match (rest, ty) {
         (Some(rest), Type::Struct(inner)) => at(inner, field, rest, bit, mask, words),
-        (Some(_), _) => Err(format!("{name} has no fields")),
+        (Some(_), _) => Err(format!("{name} has no fields").into()),
         (None, Type::Struct(inner)) if inner.field("index").is_some() && inner.field("choices").is_some() => {
             state(inner, field, bit, mask, words)
         }
@@ -57,8 +58,8 @@ fn at(
 }
 
 /// Assigns the name or number of a state.
-fn state(fields: &Struct, value: &mut Value, bit: u32, mask: &mut Mask, words: &[String]) -> Result<(), String> {
-    let [word] = words else { return Err(format!("{} values for an enumeration, expected one", words.len())) };
+fn state(fields: &Struct, value: &mut Value, bit: u32, mask: &mut Mask, words: &[String]) -> Result<(), Failure> {
+    let [word] = words else { return Err(format!("{} values for an enumeration, expected one", words.len()).into()) };
     let choices = value.field(fields, "choices").map(|(choices, _)| choices.clone());
     let (index, own, _) = fields.field("index").ok_or("there is no field \"index\"")?;
     let known = match &choices {
@@ -80,7 +81,7 @@ fn state(fields: &Struct, value: &mut Value, bit: u32, mask: &mut Mask, words: &
     Ok(())
 }
 
-fn of_words(ty: &Type, words: &[String]) -> Result<Value, String> {
+fn of_words(ty: &Type, words: &[String]) -> Result<Value, Failure> {
     match (ty, words) {
         (Type::Array(kind), [one]) if one.starts_with('[') => {
             let json: Json = serde_json::from_str(one).map_err(|error| format!("{one}: {error}"))?;
@@ -89,8 +90,8 @@ fn of_words(ty: &Type, words: &[String]) -> Result<Value, String> {
         (Type::Array(kind), [one]) => elements(*kind, std::slice::from_ref(one)),
         // The first word is a number of elements, which is ignored.
         (Type::Array(kind), [_, rest @ ..]) => elements(*kind, rest),
-        (Type::Scalar(kind), [one]) => scalar(*kind, one),
-        (Type::Scalar(_), _) => Err(format!("{} values for a single one", words.len())),
+        (Type::Scalar(kind), [one]) => Ok(scalar(*kind, one)?),
+        (Type::Scalar(_), _) => Err(format!("{} values for a single one", words.len()).into()),
         (ty, [one]) => {
             let json: Json = serde_json::from_str(one).map_err(|error| format!("{one}: {error}"))?;
             of_json(ty, &json)
@@ -103,14 +104,14 @@ fn scalar(kind: Kind, text: &str) -> Result<Value, String> {
     kind.parse(text).ok_or_else(|| format!("\"{text}\" is no value of the type {}", kind.name()))
 }
 
-fn elements(kind: Kind, words: &[String]) -> Result<Value, String> {
+fn elements(kind: Kind, words: &[String]) -> Result<Value, Failure> {
     let each = words.iter().map(|word| scalar(kind, word)).collect::<Result<Vec<_>, _>>()?;
     Ok(Value::Array(Array::of(kind, each)))
 }
 
 /// Assigns the members of a JSON object to the fields with their names.
-fn map(fields: &Struct, value: &mut Value, json: &Json, bit: u32, mask: &mut Mask) -> Result<(), String> {
-    let Json::Object(members) = json else { return Err(format!("{json} is no JSON object")) };
+fn map(fields: &Struct, value: &mut Value, json: &Json, bit: u32, mask: &mut Mask) -> Result<(), Failure> {
+    let Json::Object(members) = json else { return Err(format!("{json} is no JSON object").into()) };
     let Value::Struct(values) = value else { return Err("the structure has no value".into()) };
     for (name, json) in members {
         let (index, own, ty) = fields.field(name).ok_or_else(|| format!("there is no field \"{name}\""))?;
@@ -132,13 +133,15 @@ fn map(fields: &Struct, value: &mut Value, json: &Json, bit: u32, mask: &mut Mas
     Ok(())
 }
 
-fn of_json(ty: &Type, json: &Json) -> Result<Value, String> {
+fn of_json(ty: &Type, json: &Json) -> Result<Value, Failure> {
     let text = |json: &Json| json.as_str().map_or_else(|| json.to_string(), str::to_owned);
     match (ty, json) {
-        (Type::Scalar(_), Json::Array(_) | Json::Object(_) | Json::Null) => Err(format!("{json} is no single value")),
-        (Type::Scalar(kind), json) => scalar(*kind, &text(json)),
+        (Type::Scalar(_), Json::Array(_) | Json::Object(_) | Json::Null) => {
+            Err(format!("{json} is no single value").into())
+        }
+        (Type::Scalar(kind), json) => Ok(scalar(*kind, &text(json))?),
         (Type::Array(kind), Json::Array(values)) => elements(*kind, &values.iter().map(text).collect::<Vec<_>>()),
-        (Type::Array(_), json) => Err(format!("{json} is no JSON array")),
+        (Type::Array(_), json) => Err(format!("{json} is no JSON array").into()),
         _ => Err("values of this type cannot be written".into()),
     }
 }
@@ -157,7 +160,7 @@ mod tests {
             parts[0] = Value::Struct(vec![Value::I32(0), Value::Array(choices)]);
         }
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let (mask, value) = assign(fields, value, &words)?;
+        let (mask, value) = assign(fields, value, &words).map_err(|failure| failure.to_string())?;
         let Value::Struct(mut parts) = value else { unreachable!("it is a structure") };
         Ok(((0..layout.ty().nodes()).filter(|bit| mask.has(*bit)).collect(), parts.swap_remove(0)))
     }

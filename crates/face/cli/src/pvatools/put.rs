@@ -2,6 +2,7 @@
 
 use super::options::{self, Options};
 use super::{Args, Channels, format, parse};
+use crate::failure::Failure;
 use pva::client::{Action, ChannelId, Event, OpId};
 use pva::codec::{Mask, Type};
 use std::process::ExitCode;
@@ -50,15 +51,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let Some(&id) = channels.all.first() else { return ExitCode::FAILURE };
     match channels.put(&options, id, &values) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
+        Err(failure) => {
+            eprintln!("{failure}");
             ExitCode::FAILURE
         }
     }
 }
 
 impl Channels {
-    fn put(&mut self, options: &Options, id: ChannelId, values: &[String]) -> Result<(), String> {
+    fn put(&mut self, options: &Options, id: ChannelId, values: &[String]) -> Result<(), Failure> {
         let put = self.session.client.start(id, Action::Put, &options.request);
         self.wait(options, id, |event| *event == Event::Ready(put))?;
         self.session.client.read(put);
@@ -74,10 +75,10 @@ impl Channels {
         result.and(read)
     }
 
-    fn write(&mut self, options: &Options, id: ChannelId, put: OpId, values: &[String]) -> Result<(), String> {
+    fn write(&mut self, options: &Options, id: ChannelId, put: OpId, values: &[String]) -> Result<(), Failure> {
         let client = &mut self.session.client;
         let (Some(Type::Struct(fields)), Some(value)) = (client.ty(put).cloned(), client.value(put).cloned()) else {
-            return Err(format!("Error: {} is not a structure", client.name(id)));
+            return Err(format!("Error: {} is not a structure", client.name(id)).into());
         };
         let (mask, value) = parse::assign(&fields, value, values).map_err(|error| format!("Error: {error}"))?;
         client.write(put, &mask, &value);
@@ -100,15 +101,15 @@ impl Channels {
     }
 
     /// Waits for an event.
-    fn wait(&mut self, options: &Options, id: ChannelId, wanted: impl Fn(&Event) -> bool) -> Result<(), String> {
+    fn wait(&mut self, options: &Options, id: ChannelId, wanted: impl Fn(&Event) -> bool) -> Result<(), Failure> {
         let until = options.until();
         loop {
             match self.session.step(until).map_err(|error| format!("Error: {error}"))? {
                 Some(event) if wanted(&event) => return Ok(()),
-                Some(Event::Failed(_, status) | Event::Refused(_, status)) => return Err(format!("{status}")),
+                Some(Event::Failed(_, status) | Event::Refused(_, status)) => return Err(status.to_string().into()),
                 Some(Event::Message(_, text)) => eprintln!("{text}"),
                 Some(_) => {}
-                None => return Err(format!("{}: Put timeout", self.session.client.name(id))),
+                None => return Err(format!("{}: Put timeout", self.session.client.name(id)).into()),
             }
         }
     }

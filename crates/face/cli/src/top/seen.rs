@@ -1,6 +1,7 @@
 //! Samples the plant in a separate thread. A source that does not answer delays neither keys nor screen.
 
 use super::{is_down, recorded, share, times_of};
+use crate::failure::Failure;
 use crate::ps::{Before, percent};
 use alarm::Severity;
 use alarm::wire::List;
@@ -98,15 +99,14 @@ impl Looking {
     }
 
     fn look(&mut self) -> Look {
-        self.observe().map_err(|why| if is_down(&self.name) { NoLook::Down } else { NoLook::Silent(why) })
+        self.observe().map_err(|why| if is_down(&self.name) { NoLook::Down } else { NoLook::Silent(why.to_string()) })
     }
 
-    fn observe(&mut self) -> Result<Box<PlantSample>, String> {
-        let plant = crate::ps::status(&self.name).map_err(|why| why.to_string())?;
-        let histograms = match crate::control::ask(&self.name, &Request::Histograms) {
-            Ok(Reply::Histograms(all)) => all,
-            Ok(other) => return Err(format!("{other:?} are no histograms")),
-            Err(why) => return Err(why.to_string()),
+    fn observe(&mut self) -> Result<Box<PlantSample>, Failure> {
+        let plant = crate::ps::status(&self.name)?;
+        let histograms = match crate::control::ask(&self.name, &Request::Histograms)? {
+            Reply::Histograms(all) => all,
+            other => return Err(format!("{other:?} are no histograms").into()),
         };
         let before = self.before.as_ref();
         let pids = plant.processes.iter().filter_map(|one| one.pid);
