@@ -20,6 +20,7 @@ mod alarm;
 mod cluster;
 mod console_filter;
 mod cpuset;
+pub mod csv;
 mod directive;
 mod hash;
 mod hist;

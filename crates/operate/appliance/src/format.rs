@@ -3,6 +3,7 @@
 use crate::gaps::is_damage;
 use crate::pb::{self, Payload, Row, headers};
 use crate::{Failed, instant};
+use base::csv::quoted;
 use base::{Array, Scalar};
 use segment::Datum;
 use segment::rows::{Cause, Gap, Signal};
@@ -143,7 +144,8 @@ impl<'a> Writer<'a> {
                 if is_damage(&row.fields) {
                     self.piece.extend_from_slice(b"# no data before the next: damaged\n");
                 }
-                let value = quoted(&sample.datum.to_string());
+                let value = sample.datum.to_string();
+                let value = quoted(&value);
                 self.piece.extend_from_slice(format!("{secs},{value},{severity},{status},{nanos}\n").as_bytes());
             }
             Format::Txt => {
@@ -297,9 +299,4 @@ fn put_scalar(out: &mut Vec<u8>, scalar: &Scalar) {
     // Formatting into a string cannot fail.
     let _ = written;
     out.extend_from_slice(text.as_bytes());
-}
-
-/// Quotes a field of a table (RFC 4180).
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

@@ -2,6 +2,7 @@
 
 use crate::cell::{cell, datum, kind};
 use crate::{ExchangeError, Row, Writer, Wrong};
+use base::csv::quoted;
 use segment::rows::{About, Cause};
 use segment::{Kind, Sample};
 use std::io::{BufRead, Write};
@@ -40,11 +41,7 @@ impl<W: Write> CsvWriter<W> {
             if index > 0 {
                 self.out.write_all(b",")?;
             }
-            if field.contains([',', '"', '\n', '\r']) {
-                write!(self.out, "\"{}\"", field.replace('"', "\"\""))?;
-            } else {
-                self.out.write_all(field.as_bytes())?;
-            }
+            self.out.write_all(quoted(field).as_bytes())?;
         }
         self.out.write_all(b"\n")?;
         Ok(())

@@ -4,6 +4,7 @@
 
 use crate::capture::{Capture, Channel, TRIGGER_MARK};
 use crate::npy;
+use base::csv::quoted;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -225,10 +226,6 @@ impl Capture {
         }
         Ok(self)
     }
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 /// The fields of a header line.

@@ -3,6 +3,7 @@
 use super::{end_of, named, open, readable, time, visible};
 use crate::failure::Failure;
 use base::DurNs;
+use base::csv::quoted;
 use retrieval::Opened;
 use segment::rows::{Cause, Gap, Signal};
 use segment::{Datum, Sample};
@@ -333,11 +334,6 @@ fn print_bin(args: &Args, name: &str, bin: &Bin) {
             println!("{row}");
         }
     }
-}
-
-/// A CSV field, quoted if necessary (RFC 4180).
-pub(super) fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //!
 //! Some writers restart their numbering at 0. If a signal has a number twice, only samples within the span are joined.
 
-use super::get::{Format, json, quoted};
+use super::get::{Format, json};
 use super::{readable, time, visible};
 use crate::failure::Failure;
+use base::csv::quoted;
 use segment::Sample;
 use std::process::ExitCode;
 use store::{Reader, Span, StoreError, Stream};
@@ -46,7 +47,10 @@ pub(super) fn run(archive: &dyn Reader, names: &[String], span: Span, format: Fo
                 );
             }
             Format::Csv => {
-                println!("{pulse},{at},{}", values.map(|value| quoted(&value)).collect::<Vec<_>>().join(","))
+                println!(
+                    "{pulse},{at},{}",
+                    values.map(|value| quoted(&value).into_owned()).collect::<Vec<_>>().join(",")
+                )
             }
             Format::Json => {
                 let row = serde_json::json!({ "pulse": pulse, "time": at });
