@@ -20,7 +20,7 @@ pub(crate) enum RowEvent {
     /// A row, now in the image, with flags for the first and last row of the frame.
     Row { row: usize, first: bool, last: bool },
     /// The current frame ended without all of its rows.
-    Over(Whole),
+    Over(FrameEnd),
     /// Nothing arrived.
     Nothing,
 }

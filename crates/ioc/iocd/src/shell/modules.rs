@@ -41,7 +41,8 @@ const ABSENT: &[(&str, &str)] = &[
 ];
 const MOTOR: &str = "a motor's driver is compiled C code, which a C IOC of the plant runs; here, motor has Simulated Motor and Soft Channel";
 const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code, which a C IOC of the plant runs";
-const DRIVER: &str = "a driver is compiled C code, which a C IOC of the plant runs; TCP, serial lines and Modbus have separate DTYPs";
+const DRIVER: &str =
+    "a driver is compiled C code, which a C IOC of the plant runs; TCP, serial lines and Modbus have separate DTYPs";
 const RECCASTER: &str = "records are not announced to RecCeiver; dbl lists them for ChannelFinder";
 
 /// Reason why tahti does not have a module's command, and its replacement.

@@ -101,7 +101,7 @@ pub(super) struct Keeper {
     pub(super) group: Option<Group>,
     /// Limits that could not be set on the group.
     unbounded: Vec<Shortfall>,
-    log: Log,
+    pub(super) log: Log,
     backlog: VecDeque<u8>,
     started: Option<MonoNs>,
     pub(super) last_exit: Option<ExitRecord>,

@@ -41,7 +41,7 @@ impl PvaChannels {
         let mut found = vec![Err(Unavailable::NotFound); self.ids.len()];
         for connects in [true, false] {
             let until = Session::now() + self.within;
-            while !waiting.is_empty() && !(connects && missing.is_empty()) {
+            while !(waiting.is_empty() || connects && missing.is_empty()) {
                 let Some(event) = self.session.step(until)? else { break };
                 self.received(event, &mut waiting, &mut missing, &mut found);
             }
