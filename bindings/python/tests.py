@@ -50,6 +50,14 @@ class Team(unittest.TestCase):
             with self.assertRaisesRegex(tahti.Error, "expected"):
                 wrong()
 
+    def test_an_event_is_reported_and_one_that_does_not_fit_is_refused(self):
+        tahti.event("exposure", -3)
+        tahti.event("exposure")
+        with self.assertRaisesRegex(tahti.Error, "expected 1 to 15 bytes"):
+            tahti.event("a name that is too long")
+        with self.assertRaisesRegex(ValueError, "expected a number of 64 bits"):
+            tahti.event("exposure", 2**63)
+
 
 class Frames(unittest.TestCase):
     def setUp(self):

@@ -19,6 +19,7 @@ the loader finds.
 """
 
 import ctypes
+import operator
 from collections import namedtuple
 
 from ._library import Error, Reading as _Reading, Turn as _Turn, failed as _failed, lib as _lib
@@ -123,6 +124,15 @@ def join(frame, activity, within=10.0):
 def trigger(frame):
     """Triggers a frame whose time base is `software` or `counter`, once."""
     if _lib().tahti_frame_trigger(_text("the frame", frame)) != 0:
+        raise _failed()
+
+
+def event(name, value=0):
+    """Reports an event of the calling thread, for `tahti explain` and `tahti trace`: a name of 1 to 15 bytes and a whole number."""
+    value = operator.index(value)
+    if not -2**63 <= value < 2**63:
+        raise ValueError(f"value is {value}; expected a number of 64 bits")
+    if _lib().tahti_event(_text("the name", name), value) != 0:
         raise _failed()
 
 

@@ -71,6 +71,7 @@ _FUNCTIONS = {
     "tahti_import_get": (c_int, [c_void_p, c_char_p, POINTER(Reading)]),
     "tahti_import_name": (c_int, [c_void_p, c_uint32, c_char_p, c_char_p]),
     "tahti_import_close": (None, [c_void_p]),
+    "tahti_event": (c_int, [c_char_p, c_int64]),
     "tahti_frame_join": (c_void_p, [c_char_p, c_char_p, c_void_p, c_uint32]),
     "tahti_frame_yield": (c_int, [c_void_p, POINTER(Turn)]),
     "tahti_frame_mode": (c_int, [c_void_p, c_char_p]),

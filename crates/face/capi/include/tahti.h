@@ -6,7 +6,7 @@
  * calling thread. Structures begin with their own size: set `size` to sizeof before the call. A newer library fills in only the
  * fields that an older program knows. A handle may be used by one thread only, unless stated otherwise.
  *
- * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_export_cycle, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and
+ * Real-time: tahti_frame_yield and _mode, tahti_set_*, tahti_export_cycle, tahti_event, tahti_mutex_lock, _trylock and _unlock, tahti_cond_wait, _signal and
  * _broadcast, tahti_barrier_wait, tahti_team_run, _part and _times, tahti_manager_serve and the functions that answer its requests do not
  * allocate. Of these, tahti_frame_yield, tahti_cond_wait, tahti_barrier_wait, tahti_team_run, tahti_manager_serve and tahti_mutex_lock of
  * a locked mutex block. Call all other functions only during start-up. Allocations of a C program are not counted; page faults of
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TAHTI_API_VERSION 9
+#define TAHTI_API_VERSION 10
 
 /* The version of the library that the program runs with. */
 uint32_t tahti_api_version(void);
@@ -125,6 +125,14 @@ int tahti_import_name(tahti_imports *imports, uint32_t index, char name[65], cha
 
 /* Closes the variables. */
 void tahti_import_close(tahti_imports *imports);
+
+/* ---- events (since version 10) */
+
+/* Reports an event of the calling thread: a name of 1 to 15 bytes and a number. `tahti explain` and `tahti trace` show it among the kernel's
+ * events; without them the last 256 of each thread are kept. At most 32 threads of a process. Make the first call of each thread during
+ * start-up: it takes memory and, once in a process, starts a thread. Real-time afterwards: no system call on most processors. Not in a
+ * process made by fork() without exec(). */
+int tahti_event(const char *name, int64_t value);
 
 /* ---- shared memory and locks between processes (since version 2)
  *

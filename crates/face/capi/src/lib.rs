@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
 
 pub mod device;
+mod events;
 pub mod loops;
 pub mod messages;
 pub mod quiet;
@@ -167,7 +168,7 @@ unsafe fn fill<T>(to: *mut T, value: &T) -> Result<(), Failed> {
 /// See `tahti.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tahti_api_version() -> u32 {
-    9
+    10
 }
 
 /// See `tahti.h`.

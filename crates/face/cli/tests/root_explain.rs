@@ -397,6 +397,30 @@ fn explain_leaves_no_tracing_instance_behind_also_after_a_kill() {
 }
 
 #[test]
+fn events_that_the_thread_itself_reports_are_counted_and_shown_with_its_delays() {
+    let (_turn, stop) = (turn(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let tid = victim(scope, &stop, |cycle| {
+            rt::program_event("cycle", cycle as i64).unwrap();
+            if cycle % 25 == 0 {
+                burn(DurNs::from_ms(4));
+            }
+        });
+        let found = explain(tid, &["--cycle-above", "2ms"]);
+        assert!(found["program_events"]["cycle"].as_u64().unwrap() > 500, "{found:#}");
+        assert_eq!(found["program_events_lost"], 0);
+        let long = found["worst"].as_array().unwrap().iter().find(|late| late["occasion"] == "cycle");
+        let events = long.unwrap_or_else(|| panic!("{found:#}"))["program_events"].as_array().unwrap();
+        let last = &events[events.len() - 1];
+        assert_eq!((&last["name"], last["value"].as_i64().unwrap() % 25), (&"cycle".into(), 0), "{found:#}");
+        // Each cycle reports one event: they are in order.
+        let values: Vec<i64> = events.iter().map(|event| event["value"].as_i64().unwrap()).collect();
+        assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1), "{values:?}");
+    });
+}
+
+#[test]
 fn threads_that_cannot_be_watched_are_reported() {
     let said = |words: &[&str]| {
         let output = tahti(words);

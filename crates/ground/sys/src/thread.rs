@@ -57,6 +57,14 @@ pub fn id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
+/// The CPU that the calling thread had a moment ago.
+///
+/// Real-time: no system call on most processors.
+#[must_use]
+pub fn cpu() -> base::CpuId {
+    rustix::thread::sched_getcpu() as base::CpuId
+}
+
 /// Names the calling thread; the kernel keeps 15 bytes.
 ///
 /// # Errors

@@ -390,6 +390,7 @@ mod tests {
             ],
             faults: 0,
             stack: Vec::new(),
+            program_events: Vec::new(),
         };
         let mut ours = Ours::default();
         ours.add(&late);

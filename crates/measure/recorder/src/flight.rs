@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use sys::clock::{mono_now, thread_cpu};
 use trace::stored::{self, Head, Thread};
-use trace::{Decoder, Explainer, Late, Merge, Summary, Window};
+use trace::{Decoder, Explainer, Late, Merge, ProgramEvent, Summary, Window};
 
 /// Maximum late wake-ups and culprits in the status.
 const TOLD_MAX: usize = 10;
+/// Maximum events of programs kept for windows; the oldest are dropped.
+const PROGRAM_EVENTS_MAX: usize = 1 << 14;
 /// Maximum windows waiting for their end; further ones are dropped and counted.
 const PENDING_MAX: usize = 8;
 /// First priority of time sharing; real-time priorities are below.
@@ -56,6 +58,8 @@ pub struct Flight {
     recorder: Recorder,
     merge: Merge,
     window: Window,
+    /// Events that threads themselves reported, for windows.
+    program_events: VecDeque<ProgramEvent>,
     explainer: Explainer,
     threads: BTreeMap<i32, Thread>,
     /// Threads that the kernel's filters contain.
@@ -103,6 +107,7 @@ impl Flight {
             explainer: Explainer::new(facts(), options.above, options.cycle_above, TOLD_MAX),
             window: Window::new(options.window_bytes),
             merge: Merge::default(),
+            program_events: VecDeque::new(),
             threads: BTreeMap::new(),
             named: Vec::new(),
             pending: Vec::new(),
@@ -156,14 +161,22 @@ impl Flight {
         self.calls.push(call);
     }
 
-    /// Reads events, explains delays, and keeps windows that are complete. Call it about 50 times per second.
+    /// Reads events, explains delays, and keeps windows that are complete. Call it about 50 times per second. `reported` returns the
+    /// new events that threads themselves reported, in order; it is called after the kernel's events have been read.
     ///
     /// # Errors
     /// The kernel's error, or if the status cannot be written. A window that cannot be written is reported in the status instead.
-    pub fn look(&mut self) -> Result<(), RecordError> {
-        let Self { recorder, merge, window, explainer, .. } = self;
+    pub fn look(&mut self, reported: impl FnOnce() -> Vec<ProgramEvent>) -> Result<(), RecordError> {
+        let Self { recorder, merge, window, explainer, program_events, .. } = self;
         let mut keep = |lane, cpu, begin, page: &[u8]| window.push(lane, cpu, begin, page);
         let until = recorder.poll_pages(&mut keep, |lane, item| merge.push(lane, item))?;
+        for event in reported() {
+            merge.push(stored::PROGRAM_LANE, (event.at, event.cpu, Some((&event).into())));
+            if program_events.len() == PROGRAM_EVENTS_MAX {
+                program_events.pop_front();
+            }
+            program_events.push_back(event);
+        }
         let mut lates = Vec::new();
         merge.drain(until, |item| explainer.take(&item, |late| lates.push(late.clone())));
         explainer.name_senders(crate::thread_name);
@@ -191,8 +204,9 @@ impl Flight {
         let parts = self.explainer.within(call.tid, call.from, call.to);
         let cpu = sys::sched::affinity(call.tid).ok().and_then(|cpus| cpus.lowest()).unwrap_or_default();
         let (due, ran) = (call.from, call.to);
-        let (occasion, stack) = (trace::Occasion::Cycle, Vec::new());
-        let late = Late { tid: call.tid, name: call.what.clone(), occasion, cpu, due, ran, parts, faults: 0, stack };
+        let (occasion, stack, program_events) = (trace::Occasion::Cycle, Vec::new(), Vec::new());
+        let (tid, name) = (call.tid, call.what.clone());
+        let late = Late { tid, name, occasion, cpu, due, ran, parts, faults: 0, stack, program_events };
         if !late.parts.is_empty() {
             self.last.truncate(TOLD_MAX - 1);
             self.last.push_front(LateLine::of(&late));
@@ -252,6 +266,12 @@ impl Flight {
             formats: formats.clone(),
             functions: stored::addresses(whats.into_iter()).into_iter().filter_map(named).collect(),
             lost: self.recorder.lost(),
+            program_events: self
+                .program_events
+                .iter()
+                .filter(|event| (from..=to).contains(&event.at))
+                .cloned()
+                .collect(),
         };
         let bytes = stored::write(&head, self.window.between(from, to));
         let file = options.folder.join(format!("{}.{EXTENSION}", pending.label));

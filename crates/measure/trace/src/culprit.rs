@@ -1,5 +1,6 @@
 //! Culprits: the cause and size of each part of a thread's delay.
 
+use crate::event::ProgramEvent;
 use base::{CpuId, MonoNs};
 use serde::Serialize;
 use std::fmt;
@@ -208,6 +209,8 @@ pub struct Late {
     pub faults: u32,
     /// Kernel stack at the timer's interrupt, innermost function first, if recorded.
     pub stack: Vec<String>,
+    /// The last events that the thread itself reported before `ran`, in order.
+    pub program_events: Vec<ProgramEvent>,
 }
 
 impl Late {

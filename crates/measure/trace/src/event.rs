@@ -1,6 +1,7 @@
 //! Events of the kernel's tracepoints.
 
 use base::{CpuId, CpuSet, MonoNs};
+use serde::{Deserialize, Serialize};
 
 /// Name of a task, as in `/proc/PID/comm`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,6 +223,13 @@ pub enum EventKind {
     },
     /// A system call ends.
     SyscallExit,
+    /// An event that the program itself reported.
+    Program {
+        /// Its name.
+        name: Name,
+        /// Its number.
+        value: i64,
+    },
     /// Kernel stack at the previous event, innermost function first.
     Stack {
         /// Code addresses.
@@ -242,4 +250,27 @@ pub struct Event {
     pub interrupt: bool,
     /// Content.
     pub what: EventKind,
+}
+
+/// An event that a thread itself reported, as stored and displayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramEvent {
+    /// Time.
+    #[serde(rename = "at_ns")]
+    pub at: MonoNs,
+    /// The CPU that the thread had.
+    pub cpu: CpuId,
+    /// The thread.
+    pub tid: i32,
+    /// Name.
+    pub name: String,
+    /// Number.
+    pub value: i64,
+}
+
+impl From<&ProgramEvent> for Event {
+    fn from(of: &ProgramEvent) -> Self {
+        let what = EventKind::Program { name: Name::of(of.name.as_bytes()), value: of.value };
+        Self { at: of.at, cpu: of.cpu, tid: of.tid, interrupt: false, what }
+    }
 }

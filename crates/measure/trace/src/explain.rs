@@ -4,9 +4,10 @@ mod blame;
 mod watched;
 
 pub(crate) use blame::class;
+pub use watched::PROGRAM_EVENTS_SHOWN;
 
 use crate::culprit::{Late, Occasion};
-use crate::event::{Event, EventKind, Name, Task};
+use crate::event::{Event, EventKind, Name, ProgramEvent, Task};
 use crate::merge::Item;
 use crate::summary::Summary;
 use crate::symbols::Symbols;
@@ -19,6 +20,8 @@ use watched::{State, Watched, Woken};
 const REMEMBERED_MAX: usize = 1 << 17;
 /// Maximum senders of interrupts to be named per round.
 const UNNAMED_MAX: usize = 64;
+/// Maximum names of events of programs that are counted.
+const NAMES_MAX: usize = 256;
 /// Maximum age, in nanoseconds, of a sent interrupt when it arrives.
 const SENT_NS_MAX: u64 = 10_000_000;
 
@@ -93,6 +96,8 @@ pub struct Explainer {
     /// Senders of interrupts whose names are unknown.
     unnamed: BTreeSet<i32>,
     watched: BTreeMap<i32, Watched>,
+    /// Number of events that watched threads themselves reported, by name.
+    program_events: BTreeMap<Name, u64>,
     real_time: Summary,
     ordinary: Summary,
 }
@@ -115,6 +120,7 @@ impl Explainer {
             firing: BTreeMap::new(),
             unnamed: BTreeSet::new(),
             watched: BTreeMap::new(),
+            program_events: BTreeMap::new(),
             real_time: Summary::new(worst_max),
             ordinary: Summary::new(worst_max),
         }
@@ -187,6 +193,21 @@ impl Explainer {
         &self.ordinary
     }
 
+    /// Number of events that watched threads themselves reported, by name; the first 256 names.
+    #[must_use]
+    pub fn program_events(&self) -> &BTreeMap<Name, u64> {
+        &self.program_events
+    }
+
+    /// A thread reported an event. It changes no state: the kernel's events are exact.
+    fn reports(&mut self, event: &Event, name: Name, value: i64) {
+        let Some(watched) = self.watched.get_mut(&event.tid) else { return };
+        watched.reports(ProgramEvent { at: event.at, cpu: event.cpu, tid: event.tid, name: name.to_string(), value });
+        if self.program_events.len() < NAMES_MAX || self.program_events.contains_key(&name) {
+            *self.program_events.entry(name).or_default() += 1;
+        }
+    }
+
     fn summary_of(&mut self, prio: i32) -> &mut Summary {
         if prio < TIME_SHARING { &mut self.real_time } else { &mut self.ordinary }
     }
@@ -196,6 +217,9 @@ impl Explainer {
         let Some(event) = event else {
             return self.lose(*cpu);
         };
+        if let EventKind::Program { name, value } = event.what {
+            return self.reports(event, name, value);
+        }
         if self.tasks.len() > REMEMBERED_MAX || self.timers.len() > REMEMBERED_MAX {
             (self.tasks, self.timers) = (HashMap::new(), HashMap::new());
         }
@@ -463,6 +487,7 @@ impl Explainer {
             parts: self.parts(watched, due, ran),
             faults: watched.faults_between(due, ran),
             stack: watched.stack.iter().map(|&caller| self.facts.symbols.show(caller)).collect(),
+            program_events: watched.reported_until(ran),
         };
         late(&told);
         let prio = watched.prio;

@@ -51,8 +51,8 @@ mod window;
 
 pub use culprit::{Culprit, DelayPart, Late, Occasion};
 pub use decode::{Decoder, DecoderError, EVENTS, LossCounters, Row, Scope};
-pub use event::{Event, EventKind, Name, Task, Vector};
-pub use explain::{Clocks, Explainer, Facts};
+pub use event::{Event, EventKind, Name, ProgramEvent, Task, Vector};
+pub use explain::{Clocks, Explainer, Facts, PROGRAM_EVENTS_SHOWN};
 pub use format::{Field, Format, FormatError};
 pub use merge::{Item, Merge};
 pub use page::{Layout, PageError, Record, Records};

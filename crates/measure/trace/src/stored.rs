@@ -7,7 +7,7 @@ use crate::decode::{Decoder, DecoderError, EVENTS, LossCounters, Row};
 use crate::explain::{Clocks, Explainer, Facts};
 use crate::merge::{Item, Merge};
 use crate::symbols::Symbols;
-use crate::{EventKind, Late};
+use crate::{EventKind, Late, ProgramEvent};
 use base::{CpuId, CpuSet, DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,8 @@ const FORM: &str = "tahti trace 1";
 const HEAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum size of a page.
 const PAGE_BYTES_MAX: usize = 1 << 17;
+/// Lane of the events that threads themselves reported.
+pub const PROGRAM_LANE: u32 = u32::MAX;
 
 /// Description of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +58,9 @@ pub struct Head {
     pub functions: BTreeMap<u64, String>,
     /// Losses since the recording started.
     pub lost: LossCounters,
+    /// Events that the watched threads themselves reported.
+    #[serde(default)]
+    pub program_events: Vec<ProgramEvent>,
 }
 
 /// A watched thread.
@@ -176,6 +181,9 @@ impl<'a> Stored<'a> {
         let (mut merge, mut all) = (Merge::default(), Vec::new());
         for page in &self.pages {
             decoder.page(page.cpu, page.bytes, |at, event| merge.push(page.lane, (at, page.cpu, event)));
+        }
+        for event in &self.head.program_events {
+            merge.push(PROGRAM_LANE, (event.at, event.cpu, Some(event.into())));
         }
         merge.drain(MonoNs(u64::MAX), |item| all.push(item));
         Ok(all)

@@ -59,6 +59,24 @@ pub enum ShareError {
         /// Its name.
         name: String,
     },
+    /// Events cannot be reported.
+    #[error("events of this program cannot be offered: {error}")]
+    Events {
+        /// The kernel's answer.
+        error: sys::Error,
+    },
+    /// The name of an event does not fit.
+    #[error("event {name:?} cannot be reported; expected 1 to {} bytes as its name", crate::EVENT_NAME_BYTES)]
+    EventName {
+        /// The name.
+        name: String,
+    },
+    /// Too many threads report events, or the thread ends.
+    #[error(
+        "this thread cannot report events; expected at most {} threads of a process to report any, and none that ends",
+        crate::EVENT_THREADS_MAX
+    )]
+    EventThreads,
     /// The kernel refused the memory.
     #[error(transparent)]
     Memory(#[from] sys::Error),

@@ -1,6 +1,7 @@
 //! `tahti explain`: finds out which tasks, interrupts and kernel work delayed the threads of a program.
 
 mod print;
+pub(crate) mod reported;
 pub(crate) mod target;
 
 pub(crate) use print::span;
@@ -8,6 +9,7 @@ pub(crate) use print::span;
 use crate::failure::{self, Failure, in_file};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use recorder::{Conditions, Recorder, RecorderSettings};
+use reported::Reported;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use sys::root::RootDir;
 use sys::sched::Scheduling;
 use sys::signal::SignalFd;
 use target::{Target, Threads};
-use trace::stored::{Stored, StoredError};
+use trace::stored::{PROGRAM_LANE, Stored, StoredError};
 use trace::{Explainer, LossCounters, Merge, Row, Summary};
 
 /// Interval between reads of the recording. The buffer holds several times as much.
@@ -79,6 +81,8 @@ struct Recording {
     span: DurNs,
     events: u64,
     lost: LossCounters,
+    /// Events that threads themselves reported, overwritten before they were read.
+    reported_lost: u64,
     /// Details that this kernel cannot record.
     lacks: BTreeSet<&'static str>,
     /// CPU time spent on reading and explaining.
@@ -99,6 +103,7 @@ impl Recording {
             span: DurNs::ZERO,
             events: 0,
             lost,
+            reported_lost: 0,
             lacks,
             burnt: DurNs::ZERO,
             steal: None,
@@ -227,7 +232,7 @@ fn watch(
 ) -> Result<Recording, Failure> {
     let (begin, burnt) = (sys::clock::mono_now(), sys::clock::thread_cpu());
     let (steal, kept) = (recorder::steal(&found.cpus), Conditions::look());
-    let mut merge = Merge::default();
+    let (mut merge, mut reported) = (Merge::default(), Reported::since(begin));
     let mut searched = MonoNs(0);
     // Number of threads that were passed to the recorder. Starts at 0 with `--stacks`, so that stacks are requested for
     // all.
@@ -244,6 +249,7 @@ fn watch(
         if now - searched >= SEARCH || over {
             searched = now;
             target.search().iter().for_each(|(tid, name)| found.explainer.watch(*tid, name));
+            reported.search(target.processes());
             let tids: Vec<i32> = found.explainer.watched().collect();
             if tids.len() > named && recorder.may_watch() {
                 recorder.watch(&tids, args.stacks)?;
@@ -251,6 +257,9 @@ fn watch(
             }
         }
         let until = recorder.poll(|lane, item| merge.push(lane, item))?;
+        for event in reported.read() {
+            merge.push(PROGRAM_LANE, (event.at, event.cpu, Some((&event).into())));
+        }
         merge.drain(until, |item| found.explainer.take(&item, |_| {}));
         found.explainer.name_senders(recorder::thread_name);
         if over || interrupted {
@@ -265,7 +274,7 @@ fn watch(
         return Err(format!("no thread was found to watch: {}", target.wanted()).into());
     }
     found.who = target.shown();
-    (found.events, found.lost) = (recorder.events(), recorder.lost());
+    (found.events, found.lost, found.reported_lost) = (recorder.events(), recorder.lost(), reported.lost());
     found.lacks = without(recorder.missing().iter().copied());
     Ok(found)
 }

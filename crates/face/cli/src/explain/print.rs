@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::out::{Colour, Painted};
 use base::{DurNs, Quantile};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use trace::{Culprit, Late, Occasion};
 
 /// Maximum number of culprits in the table.
@@ -95,6 +96,9 @@ fn worst(found: &Recording) {
     for late in worst {
         println!("{}", headline(late));
         breakdown(late);
+        if !late.program_events.is_empty() {
+            println!("    {}", Painted(Colour::Faint, format!("it reported: {}", reported(late).join(", "))));
+        }
         if !late.stack.is_empty() {
             println!("    {}", Painted(Colour::Faint, format!("found the kernel in: {}", late.stack.join(" < "))));
         }
@@ -120,6 +124,14 @@ fn breakdown(late: &Late) {
         let rest = all[PARTS_MAX..].iter().map(|(_, ns)| ns).sum();
         println!("    {:>9}  {} others", span(rest), all.len() - PARTS_MAX);
     }
+}
+
+/// The events that the thread reported before it ran, as text.
+fn reported(late: &Late) -> Vec<String> {
+    let before = |event: &trace::ProgramEvent| span(late.ran.0.saturating_sub(event.at.0));
+    let shown =
+        |event: &trace::ProgramEvent| format!("{} {} ({} before it ran)", event.name, event.value, before(event));
+    late.program_events.iter().map(shown).collect()
 }
 
 fn headline(late: &Late) -> String {
@@ -148,6 +160,14 @@ fn notes(found: &Recording) {
     found.changed.iter().for_each(|line| println!("{}", Painted(Colour::Bad, line)));
     for without in &found.lacks {
         println!("this kernel does not record {without}");
+    }
+    let reported: Vec<String> =
+        found.explainer.program_events().iter().map(|(name, count)| format!("{name} {count} times")).collect();
+    if !reported.is_empty() {
+        println!("the threads reported: {}", reported.join(", "));
+    }
+    if found.reported_lost > 0 {
+        println!("{} events of programs were overwritten before they were read", found.reported_lost);
     }
     match found.steal {
         Some(DurNs(0)) => {
@@ -198,6 +218,8 @@ pub(super) fn json(args: &Args, found: &Recording) -> Result<(), Failure> {
         "changed": found.changed,
         "steal_ns": found.steal.map(|steal| steal.0),
         "events": found.events,
+        "program_events": found.explainer.program_events().iter().map(|(name, count)| (name.to_string(), *count)).collect::<BTreeMap<_, _>>(),
+        "program_events_lost": found.reported_lost,
         "reader_burnt_ns": found.burnt.0,
     });
     let text = serde_json::to_string_pretty(&whole)?;

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use base::CpuSet;
 use recorder::thread_name;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use sys::root::RootDir;
 use trace::stored::Thread;
 
@@ -45,6 +45,8 @@ pub(crate) struct Target {
     /// Whether threads of all processes are searched.
     everybody: bool,
     found: BTreeMap<i32, String>,
+    /// The processes of the threads at the last search.
+    processes: BTreeSet<i32>,
 }
 
 impl Target {
@@ -62,6 +64,7 @@ impl Target {
             name: threads.name.clone(),
             everybody: threads.tid.is_empty() && threads.pid.is_empty() && !processes,
             found: BTreeMap::new(),
+            processes: BTreeSet::new(),
         })
     }
 
@@ -88,11 +91,17 @@ impl Target {
     /// Threads that are new since the last search, with their names.
     pub(crate) fn search(&mut self) -> Vec<(i32, String)> {
         let all = self.all();
+        self.processes = all.iter().map(|thread| thread.pid).collect();
         let fresh = all.iter().filter(|thread| !self.found.contains_key(&thread.tid));
         let fresh = fresh.map(|thread| (thread.tid, thread.name.clone())).collect();
         // Store the names of known threads too: a name changes when the program is executed.
         self.found.extend(all.into_iter().map(|thread| (thread.tid, thread.name)));
         fresh
+    }
+
+    /// The processes of the threads at the last search.
+    pub(crate) fn processes(&self) -> &BTreeSet<i32> {
+        &self.processes
     }
 
     /// All selected threads that are alive.

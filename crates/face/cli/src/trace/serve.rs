@@ -1,6 +1,7 @@
 //! The process of the flight recorder.
 
 use super::{LOCK, Serve, folder};
+use crate::explain::reported::Reported;
 use crate::explain::target::Target;
 use crate::failure::{Failure, in_file};
 use base::{CpuSet, DurNs, Policy};
@@ -8,7 +9,7 @@ use keep::supervisor::control::{Client, Reply, Request as Ask, Status as Plant};
 use keep::supervisor::rundir::RunDir;
 use recorder::request::{Request, Requests};
 use recorder::{Flight, Options};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File, Permissions, set_permissions};
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
@@ -57,12 +58,14 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     let options = options(args, &folder, &threads)?;
     stand_aside(&options);
     let mut flight = Flight::start(options)?;
+    let mut reported = Reported::since(mono_now());
+    reported.search(&processes(&threads));
     flight.watch(threads)?;
     flight.tell()?;
     println!("tahti trace: records");
     let (mut searched, mut supervisor) = (mono_now(), Supervisor::from_env());
     loop {
-        flight.look()?;
+        flight.look(|| reported.read())?;
         let ended = signals.read()?.is_some();
         let mut stop = false;
         while let Some(request) = requests.next() {
@@ -76,7 +79,9 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
         supervisor.works(now, None);
         if now - searched >= SEARCH {
             searched = now;
-            flight.watch(who.threads())?;
+            let threads = who.threads();
+            reported.search(&processes(&threads));
+            flight.watch(threads)?;
             for (label, reason) in who.missed.drain(..) {
                 flight.freeze(&label, &reason, now);
             }
@@ -87,6 +92,11 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
         }
         sys::poll::is_readable(signals.as_fd(), LOOK);
     }
+}
+
+/// The processes of threads.
+fn processes(threads: &[Thread]) -> BTreeSet<i32> {
+    threads.iter().map(|thread| thread.pid).collect()
 }
 
 /// The watched threads.

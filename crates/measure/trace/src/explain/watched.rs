@@ -1,7 +1,7 @@
 //! History of a watched thread.
 
 use crate::culprit::Occasion;
-use crate::event::Name;
+use crate::event::{Name, ProgramEvent};
 use base::{CpuId, MonoNs};
 use std::collections::VecDeque;
 
@@ -9,6 +9,10 @@ use std::collections::VecDeque;
 const SPANS_MAX: usize = 4096;
 /// Maximum page faults kept.
 const FAULTS_MAX: usize = 1 << 16;
+/// Maximum events of a program displayed with a delay.
+pub const PROGRAM_EVENTS_SHOWN: usize = 4;
+/// Maximum events of a program kept of a thread.
+const PROGRAM_EVENTS_MAX: usize = 64;
 
 /// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +67,7 @@ pub(super) struct Watched {
     waking_on: Option<CpuId>,
     spans: VecDeque<(MonoNs, State)>,
     faults: VecDeque<MonoNs>,
+    reported: VecDeque<ProgramEvent>,
 }
 
 impl Watched {
@@ -78,7 +83,22 @@ impl Watched {
             waking_on: None,
             spans: VecDeque::new(),
             faults: VecDeque::new(),
+            reported: VecDeque::new(),
         }
+    }
+
+    /// The thread reported an event.
+    pub(super) fn reports(&mut self, event: ProgramEvent) {
+        if self.reported.len() == PROGRAM_EVENTS_MAX {
+            self.reported.pop_front();
+        }
+        self.reported.push_back(event);
+    }
+
+    /// The last events that it reported until `at`, in order.
+    pub(super) fn reported_until(&self, at: MonoNs) -> Vec<ProgramEvent> {
+        let until: Vec<_> = self.reported.iter().filter(|event| event.at <= at).collect();
+        until[until.len().saturating_sub(PROGRAM_EVENTS_SHOWN)..].iter().map(|event| (*event).clone()).collect()
     }
 
     /// Time of its first known state.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CPUS: u32 = 1;
 const INSIDE: u32 = 2;
 const LATE: u32 = 3;
+const PROGRAM: u32 = 4;
 
 /// Converts a recording. Times are in microseconds from the first event, with three decimals.
 ///
@@ -17,11 +18,19 @@ const LATE: u32 = 3;
 pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
     let picture = Picture::of(stored)?;
     let mut all = Vec::new();
-    for (pid, name) in [(CPUS, "CPUs"), (INSIDE, "interrupts and work items"), (LATE, "late wake-ups")] {
+    for (pid, name) in [
+        (CPUS, "CPUs"),
+        (INSIDE, "interrupts and work items"),
+        (LATE, "late wake-ups"),
+        (PROGRAM, "events of programs"),
+    ] {
         all.push(json!({ "ph": "M", "pid": pid, "name": "process_name", "args": { "name": name } }));
     }
     let spans = picture.spans();
-    let begin = spans.iter().map(|span| span.from).min().unwrap_or_default();
+    let reported: Vec<_> = picture.reported().collect();
+    let firsts = spans.iter().map(|span| span.from).chain(reported.iter().map(|(event, ..)| event.at));
+    let begin = firsts.min().unwrap_or_default();
+    let us = |ns: u64| ns as f64 / 1e3;
     let (mut named, mut rows) = (BTreeSet::new(), BTreeMap::new());
     for span in spans {
         let (pid, tid, name) = match span.track {
@@ -38,7 +47,6 @@ pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
         if named.insert((pid, tid)) {
             all.push(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": { "name": name } }));
         }
-        let us = |ns: u64| ns as f64 / 1e3;
         let args: Map<String, Value> =
             span.details.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         all.push(json!({
@@ -50,6 +58,10 @@ pub fn chrome(stored: &Stored<'_>) -> Result<String, StoredError> {
             "name": span.name,
             "args": args,
         }));
+    }
+    for (event, name, value) in reported {
+        let (tid, name, ts) = (event.tid, name.to_string(), us(event.at.0 - begin.0));
+        all.push(json!({ "ph": "i", "s": "t", "pid": PROGRAM, "tid": tid, "ts": ts, "name": name, "args": { "value": value } }));
     }
     let whole = json!({
         "displayTimeUnit": "ns",

@@ -7,7 +7,7 @@ mod protobuf;
 pub use chrome::chrome;
 pub use perfetto::perfetto;
 
-use crate::event::{EventKind, Task};
+use crate::event::{Event, EventKind, Name, Task};
 use crate::merge::Item;
 use crate::stored::{Stored, StoredError};
 use crate::symbols::Symbols;
@@ -68,6 +68,14 @@ impl Picture {
         self.late(&mut all);
         all.sort_by_key(|span| (span.track, span.from, std::cmp::Reverse(span.to)));
         all
+    }
+
+    /// Events that threads themselves reported: event, name, number.
+    fn reported(&self) -> impl Iterator<Item = (&Event, Name, i64)> {
+        self.events.iter().filter_map(|(.., event)| match event.as_ref()? {
+            event @ Event { what: EventKind::Program { name, value }, .. } => Some((event, *name, *value)),
+            _ => None,
+        })
     }
 
     /// Adds each delay, with its parts nested in it.

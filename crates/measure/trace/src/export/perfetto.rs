@@ -113,7 +113,7 @@ impl Writer {
     }
 
     fn event(&self, event: &Event) -> Option<Message> {
-        let [switch, idle, waking] = [4, 13, 20];
+        let [print, switch, idle, waking] = [3, 4, 13, 20];
         let signed = |number: i32| i64::from(number) as u64;
         let (field, message) = match &event.what {
             EventKind::Switch { from, state, to } => {
@@ -129,6 +129,10 @@ impl Writer {
             EventKind::Idle { state } => {
                 let state = state.map_or(u64::from(u32::MAX), u64::from);
                 (idle, Message::default().number(1, state).number(2, event.cpu.into()))
+            }
+            // As programs on Android mark an instant: Perfetto draws it on the track of the thread.
+            EventKind::Program { name, value } => {
+                (print, Message::default().text(2, &format!("I|{}|{name} {value}", event.tid)))
             }
             _ => return None,
         };
