@@ -11,10 +11,11 @@ use std::process::ExitCode;
 /// Make one page of measurement results, with targets and published figures
 ///
 /// Reads the output of `tahti bench … --json`. With two or more files the page shows the changes from the first to the
-/// second. Adds profiles (`tahti profile -o NAME.folded`) and the deadline figures of `tahti ps … --json`.
+/// second. Adds profiles (`tahti profile -o NAME.folded`), the deadline figures of `tahti ps … --json`, and the coverage of programs
+/// (`llvm-cov export --format=lcov`, `lcov`, `gcov`): which lines and functions were executed, and which were not.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Output of `tahti bench … --json` or `tahti ps … --json`, and profiles (.folded)
+    /// Output of `tahti bench … --json` or `tahti ps … --json`, profiles (.folded), coverage (.info, .lcov, .gcov)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Output file; Markdown if its name ends in .md [default: standard output]
@@ -30,12 +31,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn make(args: &Args) -> Result<(), Failure> {
-    let is_profile = |file: &&PathBuf| file.extension().is_some_and(|end| end == "folded");
-    let (profiles, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(is_profile);
+    let ends = |file: &Path, ends: &[&str]| file.extension().is_some_and(|end| ends.iter().any(|one| end == *one));
+    let (profiles, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(|file| ends(file, &["folded"]));
+    let (covered, files): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        files.into_iter().partition(|file| ends(file, &["info", "lcov", "gcov"]));
     let runs = files.into_iter().map(|file| Ok((name(file), reports(file)?)));
     let mut runs: Vec<(String, Vec<Report>)> = runs.collect::<Result<_, Failure>>()?;
     runs.iter_mut().for_each(|(_, reports)| reports.extend(bench::experiments(reports, false)));
-    let profiles = profiles.into_iter().map(|file| profile(file)).collect::<Result<Vec<_>, Failure>>()?;
+    let profiles = profiles.into_iter().map(|file| profile(file)).chain(covered.into_iter().map(|file| coverage(file)));
+    let profiles = profiles.collect::<Result<Vec<_>, Failure>>()?;
     match runs.last_mut() {
         Some((_, reports)) => reports.extend(profiles),
         None => runs.push((String::new(), profiles)),
@@ -107,6 +111,13 @@ fn profile(file: &Path) -> Result<Report, Failure> {
         );
     }
     Ok(Report { what: name(file), stacks, ..Report::default() })
+}
+
+/// A report about the coverage of programs. Sources need not be UTF-8: gcov prints their lines.
+fn coverage(file: &Path) -> Result<Report, Failure> {
+    let bytes = std::fs::read(file).map_err(in_file(file))?;
+    let found = ::report::coverage(&name(file), &String::from_utf8_lossy(&bytes), profile::demangled);
+    Ok(found.map_err(|why| format!("{}: {why}", file.display()))?)
 }
 
 /// The name of a run: the file name without its extension.

@@ -108,3 +108,26 @@ fn a_profile_is_drawn_below_the_measurements() {
     fs::write(&stacks, "nothing\n").unwrap();
     assert!(text(&tahti(&["report", &stacks])).contains("no folded stacks"));
 }
+
+#[test]
+fn coverage_of_programs_is_drawn_with_what_was_not_executed() {
+    let folder = std::env::temp_dir().join(format!("tahti-coverage-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (good, bad) = (folder.join("loop.info"), folder.join("bad.lcov"));
+    fs::write(&good, "SF:/src/loop.rs\nFN:1,_ZN4loop5neverE\nFNDA:0,_ZN4loop5neverE\nDA:1,0\nDA:2,3\nend_of_record\n")
+        .unwrap();
+    fs::write(&bad, "SF:/src/loop.rs\nDA:one,0\n").unwrap();
+    let page = tahti(&["report", &good.to_string_lossy(), "--markdown"]);
+    assert!(page.status.success(), "{}", text(&page));
+    for part in ["1 of 2 lines in 1 files were executed", "|.#|", "loop::never"] {
+        assert!(text(&page).contains(part), "{part}: {}", text(&page));
+    }
+    let refused = tahti(&["report", &bad.to_string_lossy()]);
+    assert!(!refused.status.success());
+    assert!(
+        text(&refused).contains("bad.lcov: line 2: found \"DA:one,0\", expected DA:LINE,EXECUTIONS"),
+        "{}",
+        text(&refused)
+    );
+    fs::remove_dir_all(&folder).unwrap();
+}

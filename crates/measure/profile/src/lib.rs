@@ -15,7 +15,7 @@ mod stack;
 
 pub use found::{Covered, Frame, ProfileData, Row, Stack, Thread};
 pub use heap_file::{HEAP_BYTES, Heap, HeapError, HeapReader, Site};
-pub use object::{Linked, Source, linked};
+pub use object::{Linked, Source, demangled, linked};
 pub use record::{Record, Records, Sample, Timed, User};
 pub use sampled::{Files, Profile};
 pub use stack::Cut;

@@ -216,8 +216,9 @@ impl Object {
     }
 }
 
-/// Demangles Rust and C++ names.
-fn demangled(name: &str) -> String {
+/// The readable name of a function of Rust or C++; other names are unchanged.
+#[must_use]
+pub fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }

@@ -14,6 +14,7 @@
 
 mod chart;
 mod compare;
+mod coverage;
 mod experiments;
 mod flame;
 mod format;
@@ -27,6 +28,7 @@ mod text;
 mod vxworks;
 
 pub use compare::{Change, Changes, Comparison, compare};
+pub use coverage::coverage;
 pub use flame::{flame, flame_page};
 pub use format::{
     Bound, Culprit, Experiment, Figure, Good, Machine, Published, Report, Row, Spike, Table, Target, TargetSubject,

@@ -98,16 +98,21 @@ pub(crate) fn measured(row: &Row) -> String {
 }
 
 fn scenario(out: &mut String, run: &str, report: &Report) {
-    let _ = writeln!(
-        out,
-        "## {}: {} ({})\n\n{}. Target: {}.\n",
-        cell(&report.bench),
-        cell(&report.experiment),
-        cell(run),
-        cell(&report.what),
-        cell(&report.target)
-    );
-    let _ = writeln!(out, "`tahti bench {} {}`\n", report.bench, report.arguments.join(" "));
+    if report.experiment.is_empty() {
+        // No measurement of `tahti bench`.
+        let _ = writeln!(out, "## {} ({})\n", cell(&report.what), cell(run));
+    } else {
+        let _ = writeln!(
+            out,
+            "## {}: {} ({})\n\n{}. Target: {}.\n",
+            cell(&report.bench),
+            cell(&report.experiment),
+            cell(run),
+            cell(&report.what),
+            cell(&report.target)
+        );
+        let _ = writeln!(out, "`tahti bench {} {}`\n", report.bench, report.arguments.join(" "));
+    }
     let lines = report.machine.lines().into_iter().chain(report.published.iter().map(crate::Published::line));
     lines.chain(report.setup.iter().cloned()).for_each(|line| {
         let _ = writeln!(out, "- {}", cell(&line));

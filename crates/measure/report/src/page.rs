@@ -148,16 +148,21 @@ fn verdict(row: &Row) -> String {
 }
 
 fn scenario(out: &mut String, run: &str, report: &Report, same: &[(&str, &Report)]) {
-    let _ = writeln!(
-        out,
-        "<section><h2>{}: {}</h2><p>{}. Target: {}.</p><p><code>tahti bench {} {}</code></p>",
-        escaped(&report.bench),
-        escaped(&report.experiment),
-        escaped(&report.what),
-        escaped(&report.target),
-        escaped(&report.bench),
-        escaped(&report.arguments.join(" "))
-    );
+    if report.experiment.is_empty() {
+        // No measurement of `tahti bench`.
+        let _ = writeln!(out, "<section><h2>{}</h2>", escaped(&report.what));
+    } else {
+        let _ = writeln!(
+            out,
+            "<section><h2>{}: {}</h2><p>{}. Target: {}.</p><p><code>tahti bench {} {}</code></p>",
+            escaped(&report.bench),
+            escaped(&report.experiment),
+            escaped(&report.what),
+            escaped(&report.target),
+            escaped(&report.bench),
+            escaped(&report.arguments.join(" "))
+        );
+    }
     published(out, &report.published);
     for (name, of) in std::iter::once((run, report)).chain(same.iter().copied()) {
         let _ = write!(out, "<details><summary>{}: the machine</summary>", escaped(name));
