@@ -5,7 +5,7 @@ use crate::desk::{self, Border, Desk, Order};
 use crate::error::Error;
 use crate::pixels::{Pixels, RowEvent};
 use crate::shown::{Chosen, Figures, Shown};
-use crate::spec::Spec;
+use crate::spec::{Spec, SpotWork};
 use crate::streams::Streams;
 use base::{DurNs, MonoNs};
 use kernels::{Centroids, Level, Without};
@@ -83,6 +83,8 @@ pub struct Control {
     pixels: Pixels,
     commands: UdpSocket,
     team: Team<Slopes, Part>,
+    spots: SpotWork,
+    level: Level,
     begun: bool,
     /// Rows received but not yet computed.
     left: Rows,
@@ -127,13 +129,25 @@ pub(crate) fn panels_of(me: Worker, geometry: &Geometry) -> Range<usize> {
 fn measure(all: &Slopes, part: &mut Part, me: Worker, level: Level) {
     for row in &all.rows.all()[me.share(all.rows.count)] {
         let range = all.ranges[*row].clone();
-        let to = &mut part.slopes[range.clone()];
-        // The slope of a spot without light stays at zero, because its error is unknown.
-        to.fill(0.0);
-        if let Ok(without) = all.spots.measure(level, range.start / 2..range.end / 2, &all.image, to) {
-            part.without.dark += without.dark;
-            part.without.unbounded += without.unbounded;
-        }
+        measure_row(&all.spots, level, &range, &all.image, &mut part.slopes, &mut part.without);
+    }
+}
+
+/// Finds the spots of a row, whose slopes have this range.
+fn measure_row(
+    spots: &Centroids,
+    level: Level,
+    range: &Range<usize>,
+    image: &[u16],
+    slopes: &mut [f32],
+    without: &mut Without,
+) {
+    let to = &mut slopes[range.clone()];
+    // The slope of a spot without light stays at zero, because its error is unknown.
+    to.fill(0.0);
+    if let Ok(found) = spots.measure(level, range.start / 2..range.end / 2, image, to) {
+        without.dark += found.dark;
+        without.unbounded += found.unbounded;
     }
 }
 
@@ -192,6 +206,8 @@ impl Control {
             pixels,
             commands,
             team,
+            spots: spec.spots,
+            level,
             begun: false,
             left: Rows::default(),
             error: vec![0.0; actuators],
@@ -232,6 +248,14 @@ impl Control {
         let slopes = self.team.shared_mut()?;
         if rows.first {
             slopes.all.fill(0.0);
+        }
+        if self.spots == SpotWork::Leader {
+            let Slopes { all, spots, ranges, .. } = slopes;
+            for row in rows.all() {
+                measure_row(spots, self.level, &ranges[*row], self.pixels.image(), all, &mut self.without);
+            }
+            (slopes.rows, slopes.task) = (rows, Task::Multiply);
+            return self.team.run().map(drop);
         }
         (slopes.rows, slopes.task) = (rows, Task::Measure);
         self.pixels.lend(&mut slopes.image);

@@ -25,5 +25,5 @@ pub use error::Error;
 pub use input::{Card, Input, InputWatch};
 pub use pixels::Pixels;
 pub use shown::{Chosen, Figures, Shown, counted};
-pub use spec::{Spec, receiver, sender};
+pub use spec::{Spec, SpotWork, receiver, sender};
 pub use streams::Streams;

@@ -23,8 +23,20 @@ pub struct Spec {
     pub regularise: f64,
     /// Number format of the reconstructor in memory.
     pub stored: Stored,
+    /// The threads that find the spots.
+    pub spots: SpotWork,
     /// Initial settings.
     pub begun: Settings,
+}
+
+/// The threads of a team that find the spots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpotWork {
+    /// Each thread takes whole rows of sub-apertures. Their pixels move to its cache, and their slopes back.
+    #[default]
+    Shared,
+    /// The leader, which has received the pixels. Only the slopes move.
+    Leader,
 }
 
 /// A UDP socket connected to this address.

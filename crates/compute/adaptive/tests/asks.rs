@@ -3,7 +3,7 @@
 mod bench;
 
 use adaptive::Error;
-use bench::running;
+use bench::{running, running_with};
 use rt::Flow;
 use std::sync::atomic::Ordering;
 
@@ -59,6 +59,14 @@ fn a_loop_is_recalibrated_and_its_hardware_latency_measured_while_it_runs() {
         running.until("shown", || running.value("hardware-frames") == latency.frames);
         running.until("closed again", || running.value("closed") == 1.0 && running.value("slopes") < 0.2);
         running.desk.flatten();
+    });
+}
+
+#[test]
+fn a_loop_whose_leader_finds_all_spots_closes_with_a_worker() {
+    running_with("leader", (1, adaptive::SpotWork::Leader), None, |running| {
+        running.until("closed", || running.value("closed") == 1.0 && running.value("slopes") < 0.2);
+        running.until("whole", || running.value("whole") > 50.0 && running.value("dark") == 0.0);
     });
 }
 

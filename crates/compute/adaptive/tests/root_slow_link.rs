@@ -26,7 +26,7 @@ fn behind_a_slow_queue() {
     commands.connect("10.9.9.2:9").unwrap();
     // Room for a few datagrams.
     rustix::net::sockopt::set_socket_send_buffer_size(&commands, 4096).unwrap();
-    running_with("slow", 0, Some(commands), |running| {
+    running_with("slow", (0, adaptive::SpotWork::default()), Some(commands), |running| {
         running.until("commands are not sent", || running.value("unsent") > 3.0);
         let whole = running.value("whole");
         running.until("the loop continues", || running.value("whole") > whole + 3.0);

@@ -3,7 +3,7 @@
 use crate::failed::joined;
 use crate::measure::settle;
 use crate::{Bench, BenchResult, Failed, Progress, read};
-use adaptive::{Calibrated, Chosen, Control, Desk, Input, Pixels, Shown, Spec, sender};
+use adaptive::{Calibrated, Chosen, Control, Desk, Input, Pixels, Shown, Spec, SpotWork, sender};
 use base::{CpuId, CpuSet, DurNs, Policy};
 use clap::{ArgMatches, Args as _};
 use kernels::{Level, Light};
@@ -93,15 +93,17 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     let mut spreads = Vec::new();
     let mut within = Table::new("parts of a frame, on one CPU");
     let mut pieces = Table::new(format!("medians of pieces of {PIECE} frames, all cases alternating"));
-    let cases: Vec<_> =
-        (1..=cpus.len().min(2)).flat_map(|many| [Stored::Byte, Stored::Half].map(|stored| (many, stored))).collect();
+    let cases = Case::all(cpus.len());
     // On a separate thread: CPUs and class of this one do not change.
     let measured = || replayed(&args, &geometry, &cpus, &cases, &datagrams, progress);
     let (measured, alone) = std::thread::scope(|scope| joined(scope.spawn(measured).join()))?;
-    for ((many, stored), Times { frames, rest, owns }) in cases.into_iter().zip(measured) {
-        let name = format!("{}, {}", if many == 1 { "one CPU" } else { "two CPUs" }, words(stored));
+    if cpus.len() > 1 {
+        found.tables.push(compared(args.across, &cases, &measured));
+    }
+    for (case, Times { frames, rest, owns }) in cases.into_iter().zip(measured) {
+        let (Case { many, stored, .. }, name) = (case, case.name());
         let row = Row::reference(&name, Latency::of_times(&mut frames.concat()));
-        if args.across == 40 && stored == Stored::default() {
+        if args.across == 40 && stored == Stored::default() && case.spots == SpotWork::default() {
             let limit = if many == 1 { 200.0 } else { 110.0 };
             let median = row
                 .latency
@@ -134,12 +136,80 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     if cpus.len() == 1 {
         found.notes.push("two CPUs: not measured, this process has one (--cpus)".into());
     }
+    if cpus.len() > 1 {
+        found.tables.push(moved(&geometry));
+    }
     found.notes.push("without detector and network card, which add to these times".into());
     found.tables.extend([whole, pieces, own, within, last, tails]);
     if !medians.rows.is_empty() {
         found.tables.push(medians);
     }
     Ok(found)
+}
+
+/// A case of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Case {
+    /// Number of CPUs.
+    many: usize,
+    stored: Stored,
+    spots: SpotWork,
+}
+
+impl Case {
+    /// The cases on at most two of `cpus` CPUs.
+    fn all(cpus: usize) -> Vec<Self> {
+        let usual =
+            |many| [Stored::Byte, Stored::Half].map(move |stored| Self { many, stored, spots: SpotWork::default() });
+        let alone = (cpus > 1).then_some(Self { many: 2, stored: Stored::default(), spots: SpotWork::Leader });
+        (1..=cpus.min(2)).flat_map(usual).chain(alone).collect()
+    }
+
+    fn name(&self) -> String {
+        let spots = if self.spots == SpotWork::Leader { ", spots by the loop's CPU alone" } else { "" };
+        format!("{}, {}{spots}", if self.many == 1 { "one CPU" } else { "two CPUs" }, words(self.stored))
+    }
+}
+
+/// Whether two CPUs are faster than one: the medians of the pieces, which alternate.
+fn compared(across: usize, cases: &[Case], measured: &[Times]) -> Table {
+    let medians = |times: &Times| of_pieces(&times.frames).into_iter().map(|ns| ns as f64 * 1e-3).collect::<Vec<_>>();
+    let mut table = Table::new("two CPUs compared with one: medians of the pieces").columns("two CPUs", "one CPU");
+    for (case, times) in cases.iter().zip(measured).filter(|(case, _)| case.many == 2) {
+        let one = cases.iter().position(|other| other.many == 1 && other.stored == case.stored);
+        let other = one.and_then(|place| Figure::median(medians(&measured[place])));
+        let row = Row::samples(case.name(), "us", medians(times)).good(Good::Low).against(other);
+        // Distributing a small telescope's frame takes longer than its work.
+        table = table.row(if across == 40 { row.target(Target::ratio_at_most(1.0)) } else { row });
+    }
+    table
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Cache lines that a frame moves between two CPUs by the two ways to find the spots, computed from its layout.
+fn moved(geometry: &Geometry) -> Table {
+    let bytes_of = |floats: usize| floats * size_of::<f32>();
+    let lines = |bytes: usize| bytes.div_ceil(LINE);
+    // The second CPU has half of the rows, and seven of 13 parts of the actuators.
+    let rows = geometry.across() / 2..geometry.across();
+    let slopes: usize = rows.clone().map(|row| optics::slopes_of(geometry, row).len()).sum();
+    let error = lines(bytes_of(geometry.actuators().len() * 7 / 13));
+    let all = lines(bytes_of(2 * geometry.apertures().len()));
+    let shared = [("pixels", rows.len() * lines(geometry.row_bytes())), ("slopes", lines(bytes_of(slopes)) + all)];
+    let alone = [("pixels", 0), ("slopes", all)];
+    let mut table = Table::new("cache lines that move between two CPUs in a frame, computed from its layout")
+        .columns("spots by both", "spots by the loop's CPU");
+    let both = shared
+        .iter()
+        .zip(&alone)
+        .map(|(shared, alone)| (shared.0, shared.1, alone.1))
+        .chain([("errors", error, error)]);
+    for (name, shared, alone) in both {
+        table = table.row(Row::figure(name, "lines", shared as f64).against(Figure::once(alone as f64)));
+    }
+    table
 }
 
 /// p99.9 divided by the median.
@@ -222,12 +292,12 @@ fn replayed(
     args: &Args,
     geometry: &Geometry,
     cpus: &[CpuId],
-    cases: &[(usize, Stored)],
+    cases: &[Case],
     datagrams: &[Vec<Vec<u8>>],
     progress: &mut Progress,
 ) -> Result<(Vec<Times>, Alone), Failed> {
     settle(cpus[0], args.class)?;
-    let replay = |(many, stored): &(usize, Stored)| Replay::new(args, geometry, &cpus[..*many], *stored);
+    let replay = |case: &Case| Replay::new(args, geometry, &cpus[..case.many], *case);
     let mut all = cases.iter().map(replay).collect::<Result<Vec<_>, Failed>>()?;
     let (mut pixels, to) = opened(geometry)?;
     let memory = |stored| {
@@ -284,7 +354,7 @@ struct Replay {
 
 impl Replay {
     /// On the first of these CPUs, the one of this thread.
-    fn new(args: &Args, geometry: &Geometry, cpus: &[CpuId], stored: Stored) -> Result<Self, Failed> {
+    fn new(args: &Args, geometry: &Geometry, cpus: &[CpuId], case: Case) -> Result<Self, Failed> {
         let spec = Spec {
             geometry: geometry.clone(),
             period: DurNs::from_ms(1),
@@ -292,7 +362,8 @@ impl Replay {
             light: Light { threshold: 15.0, flux_min: 300.0 },
             stroke: 4000.0,
             regularise: 3e-3,
-            stored,
+            stored: case.stored,
+            spots: case.spots,
             begun: Settings { closed: true, gain: 0.5, leak: 0.99 },
         };
         let (pixels, to) = opened(geometry)?;
@@ -309,7 +380,7 @@ impl Replay {
             inverse: (0..actuators * slopes).map(|place| ((place * 7919) % 1001) as f32 * 1e-4 - 0.05).collect(),
             said: String::new(),
         };
-        let name = format!("bench-ao-{}-{}-{stored:?}", std::process::id(), cpus.len());
+        let name = format!("bench-ao-{}-{}-{:?}-{:?}", std::process::id(), cpus.len(), case.stored, case.spots);
         let chosen = Chosen::new(&Source::new(&name), spec.begun);
         let shown = Shown::open(&name, spec.period)?;
         let team = TeamSpec {
@@ -387,13 +458,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_spots_move_more_cache_lines_between_two_cpus_than_their_slopes() {
+        let rows = moved(&Geometry::new(40).unwrap()).rows;
+        let all: Vec<_> = rows
+            .iter()
+            .map(|row| (row.name.as_str(), [&row.ours, &row.other].map(|of| of.as_ref().unwrap().value)))
+            .collect();
+        // 20 rows of 8 lines of 320 pixels with 2 bytes; 2,480 slopes of 4 bytes, and half of them back; 717 of 1,332 actuators.
+        assert_eq!(all, [("pixels", [1600.0, 0.0]), ("slopes", [233.0, 155.0]), ("errors", [45.0, 45.0])]);
+    }
+
+    #[test]
     fn frames_are_replayed_on_one_cpu_and_on_two_if_available() {
         let words = ["ao", "--across", "8", "--frames", "20"];
         let found = run(&BENCH.command().get_matches_from(words), &mut Progress::of("ao")).unwrap();
         let cpus = sys::sched::affinity(0).unwrap().count().min(2);
         let rows: Vec<usize> = found.tables.iter().map(|table| table.rows.len()).collect();
-        assert_eq!(rows, [2 * cpus, 2 * cpus + 3, 2 * cpus, 3, 2 * cpus, 2 * cpus]);
-        assert!(found.tables[0].rows.iter().all(|row| row.latency.as_ref().is_some_and(|latency| latency.count == 20)));
+        // Two numbers of bits on each number of CPUs, and the spots by the loop's CPU alone.
+        let expected: &[usize] = if cpus == 1 { &[2, 5, 2, 3, 2, 2] } else { &[3, 5, 8, 5, 3, 5, 5, 3] };
+        assert_eq!(rows, expected);
+        let whole = found.tables.iter().find(|table| table.title.starts_with("a frame of")).unwrap();
+        assert!(whole.rows.iter().all(|row| row.latency.as_ref().is_some_and(|latency| latency.count == 20)));
         let refused = run(&BENCH.command().get_matches_from(["ao", "--across", "3"]), &mut Progress::of("ao"));
         assert!(refused.unwrap_err().to_string().contains("expected 4 to 128"));
     }

@@ -104,23 +104,24 @@ pub(crate) fn spec() -> Spec {
         stroke: 4000.0,
         regularise: 3e-3,
         stored: Stored::Byte,
+        spots: adaptive::SpotWork::default(),
         begun: Settings { closed: true, gain: 0.5, leak: 0.9 },
     }
 }
 
 /// Runs a loop during `then`.
 pub(crate) fn running(name: &str, workers: usize, then: impl FnOnce(&mut Running<'_>)) {
-    running_with(name, workers, None, then);
+    running_with(name, (workers, adaptive::SpotWork::default()), None, then);
 }
 
 /// The same with a socket for the commands that follow calibration.
 pub(crate) fn running_with(
     name: &str,
-    workers: usize,
+    (workers, spots): (usize, adaptive::SpotWork),
     instead: Option<UdpSocket>,
     then: impl FnOnce(&mut Running<'_>),
 ) {
-    let spec = spec();
+    let spec = Spec { spots, ..spec() };
     let geometry = spec.geometry.clone();
     let name = format!("asks-{name}-{}", std::process::id());
     let folder = std::env::temp_dir().join(&name);

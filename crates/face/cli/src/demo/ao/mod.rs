@@ -4,7 +4,9 @@ mod messages;
 
 use super::RunArgs;
 use crate::failure::Failure;
-use adaptive::{Before, Card, Chosen, Control, Input, Pixels, Shown, Spec, Streams, calibrate, counted, sender};
+use adaptive::{
+    Before, Card, Chosen, Control, Input, Pixels, Shown, Spec, SpotWork, Streams, calibrate, counted, sender,
+};
 use base::{CpuId, CpuSet, DurNs};
 use bench::Failed;
 use bench::looprun::{self, WaitArg};
@@ -115,6 +117,7 @@ impl Args {
                 "half" => Stored::Half,
                 _ => Stored::Byte,
             },
+            spots: SpotWork::default(),
             begun: Settings { closed: !self.open, gain: self.gain, leak: self.leak },
         })
     }
