@@ -7,6 +7,7 @@ mod scale;
 mod simd;
 mod spots;
 mod team;
+mod threads;
 
 use crate::failed::joined;
 use crate::measure::{settle, usable};
@@ -92,6 +93,10 @@ fn measure(args: &Args, cpus: &[CpuId], progress: &mut Progress) -> Result<Bench
         found.tables.push(scale::empty_jobs(args, cpus, progress)?);
         found.tables.extend(scale::locality(args, cpus, progress)?);
         found.tables.push(scale::amdahl(args, cpus, progress)?);
+        match threads::measure(args, cpus, progress)? {
+            Ok(table) => found.tables.push(table),
+            Err(why) => found.notes.push(why),
+        }
         found.notes.push("the published drop below one core needs CPUs of two sockets".into());
     } else {
         let why = "local and shared data, Amdahl's law: not measured, they need two CPUs or more (--cpus)";

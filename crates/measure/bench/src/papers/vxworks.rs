@@ -125,14 +125,23 @@ pub(super) const PAPER: Paper = Paper {
         Entry {
             key: "vxworks/tools",
             what: "SystemViewer, ProfileScope, MemScope, StethoScope, CoverageScope",
-            shown: "tahti trace, tahti profile, tahti profile --memory, tahti profile --coverage, tahti scope (docs/reference/measuring.md, docs/reference/profile.md, docs/reference/scope.md)",
-            differs: "coverage of a running program is not shown",
+            shown: "tahti trace, with events of the programs themselves; tahti profile; tahti profile --memory; tahti scope; tahti report with the compiler's coverage, tahti profile --coverage (docs/reference/measuring.md, docs/reference/profile.md, docs/reference/scope.md)",
+            differs: "memory is counted from the start of a program, not by attaching; coverage is drawn after the program has ended",
             ..Entry::NONE
         },
         Entry {
             key: "vxworks/hyper-threads",
-            what: "Hyper-threading is not useful for real time",
+            what: "Hyper-threading is not useful for real time: no fair assignment of CPU time, and memory bandwidth is the limit",
+            published: &[Published::new(WHO, YEAR, SERVERS, "not useful for real time (no figure)")],
+            runs: &[Run {
+                bench: "compute",
+                figures: &[("two threads on one core", "")],
+                // On CPUs that share no core it has no figure.
+                by_hand: true,
+                ..Run::NONE
+            }],
             shown: "tahti doctor reports the siblings of real-time CPUs (docs/reference/doctor.md)",
+            needs: "two CPUs that share a core",
             ..Entry::NONE
         },
         Entry {
