@@ -22,6 +22,9 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
     let build = || run(&mut cargo(["build", "--profile", "lto", "--quiet", "--package", "cli", "--features", "faer"]));
     if !direct.is_empty() {
         build()?;
+        if direct[0] == "all" {
+            peers();
+        }
         return run(tahti(&direct)?.args(&direct));
     }
     if page_args == ["cassandra"] {
@@ -75,15 +78,16 @@ fn cassandra() -> Outcome {
 fn tahti(words: &[String]) -> Result<Command, String> {
     let mut command = Command::new(root().join("target/lto/tahti"));
     command.arg("bench");
-    if words.first().is_some_and(|name| name == "ioc") {
+    let is_for = |bench: &str| words.first().is_some_and(|name| name == bench || name == "all");
+    if is_for("ioc") {
         crate::test::install("networks")?;
         command.env("TAHTI_EPICS", crate::epics::programs()?);
     }
-    if words.first().is_some_and(|name| name == "pva") {
+    if is_for("pva") {
         let python = crate::peers::python("qsrv2", &["pvxslibs==1.5.3", "epicscorelibs==7.0.10.99.0.2"])?;
         command.env("TAHTI_QSRV2", python.join("python"));
     }
-    if words.first().is_some_and(|name| name == "compute") {
+    if is_for("compute") {
         crate::test::install("appliance")?;
         crate::peers::debian(&["gcc", "libopenblas0"])?;
         command.env("TAHTI_PYTHON", crate::peers::python("numpy", &["numpy"])?.join("python"));
