@@ -197,7 +197,13 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "60s"],
                     quick: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "4s"],
                     smallest: &["--period", "100us", "--wait", "sleep", "--compare", "--for", "1s"],
-                    must: &[("period", "100us"), ("wait", "sleep"), ("compare", "true"), ("load", "none")],
+                    must: &[
+                        ("period", "100us"),
+                        ("wait", "sleep"),
+                        ("compare", "true"),
+                        ("load", "none"),
+                        ("policy", "fifo:80"),
+                    ],
                     figures: &[("stability", ""), ("wake-up latency", "CPU")],
                     ..Run::NONE
                 },
@@ -206,7 +212,13 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--period", "100us", "--wait", "spin", "--compare", "--for", "60s"],
                     quick: &["--period", "100us", "--wait", "spin", "--compare", "--for", "4s"],
                     smallest: &["--period", "100us", "--wait", "spin", "--compare", "--for", "1s"],
-                    must: &[("period", "100us"), ("wait", "spin"), ("compare", "true"), ("load", "none")],
+                    must: &[
+                        ("period", "100us"),
+                        ("wait", "spin"),
+                        ("compare", "true"),
+                        ("load", "none"),
+                        ("policy", "fifo:80"),
+                    ],
                     figures: &[("stability", ""), ("wake-up latency", "CPU")],
                     ..Run::NONE
                 },

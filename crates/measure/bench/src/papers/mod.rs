@@ -340,8 +340,15 @@ mod tests {
         for words in same {
             assert!(jitter.is_answered_by(&report(words)), "{words}");
         }
-        let others =
-            ["", "--period 4001Hz --compare", "--load all --compare", "--period 4001Hz --load all", "--no-such"];
+        let others = [
+            "",
+            "--period 4001Hz --compare",
+            "--load all --compare",
+            "--period 4001Hz --load all",
+            "--period 4001Hz --load all --compare --wait spin",
+            "--period 4001Hz --load all --compare --class other",
+            "--no-such",
+        ];
         for words in others {
             assert!(!jitter.is_answered_by(&report(words)), "{words}");
         }

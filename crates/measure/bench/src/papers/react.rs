@@ -32,7 +32,13 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--compare", "--events", "5000000"],
                     quick: &["--compare", "--events", "4000"],
                     smallest: &["--compare", "--events", "800"],
-                    must: &[("compare", "true"), ("load", "all"), ("timer", "false"), ("device", NOT_GIVEN)],
+                    must: &[
+                        ("compare", "true"),
+                        ("load", "all"),
+                        ("timer", "false"),
+                        ("device", NOT_GIVEN),
+                        ("policy", "fifo:80"),
+                    ],
                     figures: &[
                         ("from an event on another CPU", "open"),
                         ("from an event on another CPU", "shielded"),
@@ -47,7 +53,7 @@ pub(super) const PAPER: Paper = Paper {
                     full: &["--timer", "--compare", "--events", "5000000"],
                     quick: &["--timer", "--compare", "--events", "4000"],
                     smallest: &["--timer", "--compare", "--events", "800"],
-                    must: &[("timer", "true"), ("compare", "true"), ("load", "all")],
+                    must: &[("timer", "true"), ("compare", "true"), ("load", "all"), ("policy", "fifo:80")],
                     figures: &[
                         ("from a timer's expiry", "open"),
                         ("from a timer's expiry", "shielded"),
@@ -79,7 +85,7 @@ pub(super) const PAPER: Paper = Paper {
                         "--events",
                         "4000",
                     ],
-                    must: &[("device", ANY), ("compare", "true"), ("load", "all")],
+                    must: &[("device", ANY), ("compare", "true"), ("load", "all"), ("policy", "fifo:80")],
                     figures: &[
                         ("from a device's interrupt", "open"),
                         ("from a device's interrupt", "shielded"),
@@ -135,7 +141,13 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--compare", "--load", "all", "--for", "5min"],
                 quick: &["--compare", "--load", "all", "--for", "4s"],
                 smallest: &["--compare", "--load", "all", "--for", "1s"],
-                must: &[("period", "1ms"), ("compare", "true"), ("load", "all")],
+                must: &[
+                    ("period", "1ms"),
+                    ("compare", "true"),
+                    ("load", "all"),
+                    ("wait", "sleep"),
+                    ("policy", "fifo:80"),
+                ],
                 figures: &[("wake-up latency", "CPU")],
                 ..Run::NONE
             }],

@@ -28,7 +28,13 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--period", "4001Hz", "--load", "all", "--compare", "--for", "205s"],
                 quick: &["--period", "4001Hz", "--load", "all", "--compare", "--for", "4s"],
                 smallest: &["--period", "4001Hz", "--load", "all", "--compare", "--for", "1s"],
-                must: &[("period", "4001Hz"), ("load", "all"), ("compare", "true")],
+                must: &[
+                    ("period", "4001Hz"),
+                    ("load", "all"),
+                    ("compare", "true"),
+                    ("wait", "sleep"),
+                    ("policy", "fifo:80"),
+                ],
                 figures: &[("jitter", "CPU"), ("wake-up latency", "CPU")],
                 ..Run::NONE
             }],
@@ -52,7 +58,13 @@ pub(super) const PAPER: Paper = Paper {
                 full: &["--compare", "--events", "5000000"],
                 quick: &["--compare", "--events", "4000"],
                 smallest: &["--compare", "--events", "800"],
-                must: &[("compare", "true"), ("load", "all"), ("timer", "false"), ("device", NOT_GIVEN)],
+                must: &[
+                    ("compare", "true"),
+                    ("load", "all"),
+                    ("timer", "false"),
+                    ("device", NOT_GIVEN),
+                    ("policy", "fifo:80"),
+                ],
                 figures: &[("p99 compared", "loaded / unloaded")],
                 ..Run::NONE
             }],
@@ -172,6 +184,7 @@ pub(super) const PAPER: Paper = Paper {
                 bench: "ao",
                 quick: &["--frames", "300"],
                 smallest: &["--frames", "200"],
+                must: &[("across", "40")],
                 figures: &[("a frame of", "one CPU"), ("a frame of", "two CPUs")],
                 ..Run::NONE
             }],
