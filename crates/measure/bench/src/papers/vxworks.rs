@@ -118,7 +118,7 @@ pub(super) const PAPER: Paper = Paper {
                 ),
             ],
             runs: &[Run { bench: "compute", figures: &[("product of four floats", "")], ..Run::NONE }],
-            differs: "the same function in Rust, with arguments that may overlap and that may not; time instead of instructions",
+            differs: "the same function in Rust, with arguments that may overlap and that may not: 13 instructions, and 5 (4 with AVX), by rustc 1.95; the bench measures their time",
             ..Entry::NONE
         },
         Entry {
