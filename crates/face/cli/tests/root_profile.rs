@@ -398,6 +398,38 @@ fn allocations_of_a_rust_program_have_the_names_of_its_functions() {
 }
 
 #[test]
+fn the_code_that_uses_new_memory_of_a_running_process_is_named_with_the_growth() {
+    const GROWS: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((noinline)) void keeps_pages(void) { char *p = malloc(40000); if (p) memset(p, 1, 40000); }
+int main(void) { write(1, "ready\n", 6); for (int i = 0; i < 6000; i++) { keeps_pages(); usleep(10000); } return 0; }
+"#;
+    let folder = Folder::new("attach");
+    // Without the C library's own `memset`, whose code has no caller's frame on its stack in some versions.
+    let program = folder.build("cc", &["-O1", "-fno-builtin"], "grows.c", GROWS);
+    let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let pid = child.id().to_string();
+    let (text, stacks) = profile(&folder, &["--memory", "--pid", &pid, "--for", "1s"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(text.contains("a sample at the first use of each page of memory"), "{text}");
+    let growth =
+        text.lines().find(|line| line.starts_with(&format!("grows ({pid}): "))).unwrap_or_else(|| panic!("{text}"));
+    assert!(growth.contains(" resident before, ") && growth.ends_with(" after"), "{growth}");
+    let kept = |stack: &&String| stack.contains(";main;keeps_pages");
+    let (all, of): (u64, u64) =
+        (stacks.values().sum(), stacks.iter().filter(|(stack, _)| kept(stack)).map(|(_, count)| *count).sum());
+    assert!(of > 100 && of * 10 > all * 9, "{of} of {all}: {stacks:?}");
+    let refused = tahti(&["--memory", "--pid", "1", "--", &program]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("expected no selection of threads or processes"));
+}
+
+#[test]
 fn programs_that_cannot_load_the_heap_library_are_refused() {
     let folder = Folder::new("static");
     let program = folder.build("cc", &["-static"], "still.c", "int main(void) { return 0; }");

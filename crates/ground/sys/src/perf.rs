@@ -17,6 +17,8 @@ pub enum Source {
     Cycles,
     /// A kernel timer. Available everywhere, but code that masks interrupts is seen only where it unmasks them.
     CpuClock,
+    /// Each page fault: the first use of each page of new memory.
+    PageFaults,
 }
 
 /// Parameters of the sampling.
@@ -24,7 +26,7 @@ pub enum Source {
 pub struct Sampling {
     /// The trigger.
     pub source: Source,
-    /// Samples per second of the thread's processor time.
+    /// Samples per second of the thread's processor time; not used with [`Source::PageFaults`].
     pub hz: u32,
     /// Bytes of the user stack copied with each sample, a multiple of 8 below 64 KiB; 0: the kernel follows frame
     /// pointers.
@@ -59,11 +61,13 @@ impl Sampling {
         let (kind, config) = match self.source {
             Source::Cycles => (0, 0),
             Source::CpuClock => (1, 0),
+            Source::PageFaults => (1, 2),
         };
+        let every_event = self.source == Source::PageFaults;
         let mut words = [0; 16];
         words[0] = kind | 128 << 32;
         words[1] = config;
-        words[2] = u64::from(self.hz);
+        words[2] = if every_event { 1 } else { u64::from(self.hz) };
         words[3] = FIELDS | if stack { FIELDS_OF_STACK } else { 0 };
         words[4] = if lost { READ_LOST } else { 0 };
         words[5] = bit(true, 0) // disabled
@@ -72,7 +76,7 @@ impl Sampling {
             | bit(true, 6) // exclude the hypervisor
             | bit(true, 8) // records of mappings
             | bit(true, 9) // records of names
-            | bit(true, 10) // `words[2]` is a rate, not a period
+            | bit(!every_event, 10) // `words[2]` is a rate, not a period
             | bit(self.on_exec, 12)
             | bit(true, 13) // records of the start and end of threads
             | bit(true, 14) // the watermark is in bytes
@@ -162,7 +166,7 @@ impl Event {
         if answer < 0 { Err(Error::last(doing)) } else { Ok(()) }
     }
 
-    /// The source's counter (cycles, or nanoseconds of processor time), and the number of lost records, if the kernel
+    /// The source's counter (cycles, nanoseconds of processor time, or page faults), and the number of lost records, if the kernel
     /// reports it.
     ///
     /// # Errors
@@ -298,5 +302,42 @@ mod tests {
         bytes.clear();
         ring.drain(&mut bytes);
         assert!(bytes.is_empty(), "no record is read twice");
+    }
+
+    #[test]
+    fn each_page_of_new_memory_is_a_sample() {
+        const PAGES: usize = 100;
+        let cpu = crate::sched::affinity(0).unwrap().iter().next().unwrap();
+        let before = crate::sched::affinity(0).unwrap();
+        crate::sched::set_affinity(0, &base::CpuSet::single(cpu)).unwrap();
+        let (source, hz, stack_bytes) = (Source::PageFaults, 0, 0);
+        let how = Sampling { source, hz, stack_bytes, kernel: false, inherit: false, on_exec: false };
+        let mut ring = Ring::map(Event::open(&how, 0, cpu, 1 << 14).unwrap(), 1 << 18).unwrap();
+        let null = std::ptr::null_mut();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses; no existing memory is touched.
+        let memory = unsafe { rustix::mm::mmap_anonymous(null, PAGES * PAGE, protection, MapFlags::PRIVATE) }.unwrap();
+        ring.event().enable().unwrap();
+        for page in 0..PAGES {
+            // SAFETY: within the mapping.
+            let place = unsafe { memory.cast::<u8>().add(page * PAGE) };
+            // SAFETY: mapped for writing; only this test uses it.
+            unsafe { place.write_volatile(1) };
+        }
+        ring.event().disable().unwrap();
+        let (counted, lost) = ring.event().read().unwrap();
+        // SAFETY: made above with this length; not used afterwards.
+        unsafe { rustix::mm::munmap(memory, PAGES * PAGE) }.unwrap();
+        crate::sched::set_affinity(0, &before).unwrap();
+        let mut bytes = Vec::new();
+        ring.drain(&mut bytes);
+        let (mut rest, mut samples) = (&bytes[..], 0);
+        while let Some(head) = rest.get(..8) {
+            samples += usize::from(u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) == 9);
+            rest = &rest[usize::from(u16::from_ne_bytes([head[6], head[7]]))..];
+        }
+        // Larger pages need fewer faults, code that runs for the first time more.
+        assert!(samples > 0 && samples as u64 == counted - lost.unwrap_or(0), "{samples} of {counted}");
+        assert!(counted >= PAGES as u64 * 4096 / rustix::param::page_size() as u64 / 16, "{counted}");
     }
 }

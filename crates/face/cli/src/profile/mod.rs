@@ -6,7 +6,7 @@ mod program;
 mod watch;
 
 use crate::explain::target::Threads;
-use crate::failure::end;
+use crate::failure::{Failure, end};
 use base::{DurNs, Size};
 use profile::ProfileData;
 use std::ffi::OsString;
@@ -22,7 +22,8 @@ Examples:
   tahti profile --name 'scan-*' --for 10s
   tahti profile -o run.folded -- ./solver input.dat
   tahti profile --process loop --for 60s --coverage
-  tahti profile --memory --every 10s -- ./solver input.dat")]
+  tahti profile --memory --every 10s -- ./solver input.dat
+  tahti profile --memory --process loop --for 60s")]
 pub(crate) struct Args {
     #[command(flatten)]
     threads: Threads,
@@ -59,11 +60,12 @@ pub(crate) struct Args {
     /// List the sampled and the not sampled functions of each program and library
     #[arg(long)]
     coverage: bool,
-    /// Count the allocations of CMD by caller: memory not freed, and allocations of real-time threads
-    #[arg(long, requires = "command", conflicts_with_all = ["tid", "pid", "name", "process", "output", "coverage", "by_thread", "frame_pointers", "user_only"])]
+    /// Count the allocations of CMD by caller: memory not freed, and allocations of real-time threads. Of a running process: the code that
+    /// uses new memory, and the growth
+    #[arg(long, conflicts_with = "coverage")]
     memory: bool,
-    /// With --memory: print the growth at this interval
-    #[arg(long, value_name = "TIME", requires = "memory")]
+    /// With --memory and CMD: print the growth at this interval
+    #[arg(long, value_name = "TIME", requires_all = ["memory", "command"])]
     every: Option<DurNs>,
     /// Program to start and sample, with its child processes
     #[arg(last = true, value_name = "CMD")]
@@ -105,12 +107,28 @@ struct Sampled {
     rings_bytes: usize,
     /// Time that one sample takes from the sampled thread.
     cost: Option<DurNs>,
+    /// With --memory: growth of the processes.
+    growth: Vec<watch::Growth>,
+}
+
+impl Args {
+    /// Allocations of a program are counted from its start by a library, without samples.
+    fn counts_allocations(&self) -> Result<bool, Failure> {
+        let counts = self.memory && !self.command.is_empty();
+        let selects = !self.threads.is_empty() || !self.process.is_empty();
+        if counts && (selects || self.output.is_some() || self.by_thread || self.frame_pointers || self.user_only) {
+            return Err("--memory with a program (-- CMD) counts all of its allocations; expected no selection of threads or processes, \
+                        and no -o, --by-thread, --frame-pointers or --user-only"
+                .into());
+        }
+        Ok(counts)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let done = match args.memory {
+    let done = args.counts_allocations().and_then(|counts| match counts {
         true => memory::run(args),
         false => watch::sample(args).and_then(|sampled| print::shown(args, &sampled)),
-    };
+    });
     end(done)
 }

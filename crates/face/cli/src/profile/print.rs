@@ -14,7 +14,12 @@ const LISTED: usize = 40;
 pub(super) fn shown(args: &Args, sampled: &Sampled) -> Result<(), Failure> {
     if sampled.found.samples == 0 {
         let took = span(sampled.span.0.max(0) as u64);
-        println!("no sample within {took}: these threads took no processor time ({})", sampled.who);
+        let why = match sampled.how.source {
+            Source::PageFaults => "used no new memory",
+            _ => "took no processor time",
+        };
+        println!("no sample within {took}: these threads {why} ({})", sampled.who);
+        print!("{}", growth(sampled));
         return Ok(());
     }
     let text = tables(args, sampled);
@@ -73,17 +78,21 @@ fn tables(args: &Args, sampled: &Sampled) -> String {
 fn head(out: &mut String, sampled: &Sampled) {
     let (found, how) = (&sampled.found, &sampled.how);
     let took = span(sampled.span.0.max(0) as u64);
-    let by = match how.source {
-        Source::Cycles => "by the CPU's counter of cycles",
-        Source::CpuClock => {
-            "by the kernel's timer (no cycle counter here: code that masks interrupts appears at the point where it unmasks them)"
-        }
+    let rate = |by: &str| format!("{} samples a second of processor time {by}", how.hz);
+    let when = match how.source {
+        Source::Cycles => rate("by the CPU's counter of cycles"),
+        Source::CpuClock => rate(
+            "by the kernel's timer (no cycle counter here: code that masks interrupts appears at the point where it unmasks them)",
+        ),
+        Source::PageFaults => "a sample at the first use of each page of memory".into(),
     };
-    let _ = writeln!(out, "{}: {took}, {} samples a second of processor time {by}", sampled.who, how.hz);
+    let _ = writeln!(out, "{}: {took}, {when}", sampled.who);
+    out.push_str(&growth(sampled));
     let weight: u64 = found.stacks.iter().map(|stack| stack.weight).sum();
     let of = match how.source {
         Source::Cycles => format!("{weight} of {} cycles", sampled.counted),
         Source::CpuClock => format!("{} of {} processor time", span(weight), span(sampled.counted)),
+        Source::PageFaults => format!("{weight} of {} page faults", sampled.counted),
     };
     let _ = writeln!(
         out,
@@ -123,6 +132,21 @@ fn head(out: &mut String, sampled: &Sampled) {
         percent(sampled.burnt.0.max(0) as u64, sampled.span.0.max(1) as u64),
         sampled.rings_bytes >> 10
     );
+}
+
+/// The growth of the processes, a line each.
+fn growth(sampled: &Sampled) -> String {
+    let size = |kib: u64| crate::out::bytes(kib << 10);
+    let line = |process: &super::watch::Growth| match process.kib {
+        [Some(before), Some(after)] => {
+            format!("{} ({}): {} resident before, {} after\n", process.name, process.pid, size(before), size(after))
+        }
+        [Some(before), None] => {
+            format!("{} ({}): {} resident before; it has ended\n", process.name, process.pid, size(before))
+        }
+        [None, _] => String::new(),
+    };
+    sampled.growth.iter().map(line).collect()
 }
 
 fn functions(out: &mut String, rows: &[Row], samples: u64, top: usize) {

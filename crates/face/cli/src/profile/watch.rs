@@ -38,6 +38,20 @@ struct Watched {
     processes: BTreeSet<i32>,
 }
 
+/// Growth of a process.
+pub(super) struct Growth {
+    pub(super) pid: i32,
+    pub(super) name: String,
+    /// Resident memory at the beginning and at the end, in KiB; `None`: the process has ended.
+    pub(super) kib: [Option<u64>; 2],
+}
+
+/// Resident memory of a process, in KiB.
+fn resident(pid: i32) -> Option<u64> {
+    let status = RootDir::machine().read(&format!("/proc/{pid}/status")).ok()?;
+    proc::status::field(&status, "VmRSS")?.split_whitespace().next()?.parse().ok()
+}
+
 pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     let mut threads = args.threads.clone();
     threads.pid.extend(processes(args)?);
@@ -49,7 +63,7 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     // The kernel follows new threads of selected processes. It does not do so for threads selected one by one.
     let inherit = threads.tid.is_empty() && threads.name.is_none();
     let how = Sampling {
-        source: Source::Cycles,
+        source: if args.memory { Source::PageFaults } else { Source::Cycles },
         hz: args.hz,
         stack_bytes: if args.frame_pointers { 0 } else { args.stack.0 as u32 },
         kernel: !args.user_only,
@@ -57,7 +71,8 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
         on_exec: false,
     };
     let sampler = Sampler::new(how, &online)?;
-    let cost = recorder::sample_cost(sampler.how());
+    // The cost of a page fault depends on its page.
+    let cost = if args.memory { None } else { recorder::sample_cost(sampler.how()) };
     let kernel = Symbols::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default());
     let profile = Profile::new(kernel, !args.frame_pointers);
     let (asked, known) = (BTreeSet::new(), BTreeSet::new());
@@ -74,10 +89,16 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
             return Err(format!("no thread was found to sample: {}", watched.target.wanted()).into());
         }
     }
+    let begun: Vec<i32> = if args.memory { watched.target.processes().iter().copied().collect() } else { Vec::new() };
+    let mut growth: Vec<Growth> = begun
+        .into_iter()
+        .map(|pid| Growth { pid, name: recorder::thread_name(pid).unwrap_or_default(), kib: [resident(pid), None] })
+        .collect();
     let mut program = program.map(|program| watched.begin(program)).transpose()?;
     watched.until(args, begin, &mut program, &signals)?;
     watched.sampler.disable()?;
     let span = sys::clock::mono_now() - begin;
+    growth.iter_mut().for_each(|process| process.kib[1] = resident(process.pid));
     drop(program);
     watched.look();
     let (counted, lost) = watched.sampler.counted();
@@ -85,7 +106,7 @@ pub(super) fn sample(args: &Args) -> Result<Sampled, Failure> {
     let found = watched.profile.found(&mut watched.files);
     let burnt = DurNs(sys::clock::thread_cpu().0 - burnt.0);
     let lost = lost.unwrap_or(found.lost);
-    Ok(Sampled { found, how, who, span, counted, lost, burnt, rings_bytes, cost })
+    Ok(Sampled { found, how, who, span, counted, lost, burnt, rings_bytes, cost, growth })
 }
 
 /// The pids of the selected processes of the plant.

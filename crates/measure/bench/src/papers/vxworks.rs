@@ -138,7 +138,7 @@ pub(super) const PAPER: Paper = Paper {
             key: "vxworks/tools",
             what: "SystemViewer, ProfileScope, MemScope, StethoScope, CoverageScope",
             shown: "tahti trace, with events of the programs themselves; tahti profile; tahti profile --memory; tahti scope; tahti report with the compiler's coverage, tahti profile --coverage (docs/reference/measuring.md, docs/reference/profile.md, docs/reference/scope.md)",
-            differs: "memory is counted from the start of a program, not by attaching; coverage is drawn after the program has ended",
+            differs: "blocks that are not freed are counted from the start of a program; of a running one, the first use of each page. Coverage is drawn after the program has ended",
             ..Entry::NONE
         },
         Entry {
