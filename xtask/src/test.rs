@@ -233,7 +233,7 @@ pub(crate) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "tls",
-        what: "HTTPS with OpenSSL and curl",
+        what: "HTTPS with OpenSSL and curl, notifications of alarms over TLS",
         tests: || vec!["tls"],
         needs: &[OPENSSL, CURL],
         run: tls,
@@ -467,8 +467,10 @@ fn cassandra() -> Outcome {
 
 /// Uses a separate target folder, because the common crates have fewer features when the package is built alone.
 fn tls() -> Outcome {
-    let words = ["test", "--package", "web", "--features", "tls", "--test", "tls"];
-    run(cargo(words).args(["--quiet", "--target-dir", "target/tls"]))
+    let served = ["test", "--package", "web", "--features", "tls", "--test", "tls"];
+    let sent = ["test", "--package", "alarmd", "--features", "tls", "--lib", "notify"];
+    let quiet = ["--quiet", "--target-dir", "target/tls"];
+    all([run(cargo(served).args(quiet)), run(cargo(sent).args(quiet))])
 }
 
 fn doc() -> Outcome {

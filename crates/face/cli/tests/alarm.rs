@@ -5,7 +5,10 @@ use harness::ioc::Ioc;
 use harness::process::Running;
 use harness::{Folder, eventually, fresh, tahti};
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::mpsc::{Receiver, channel};
 
 const DATABASE: &str = r#"
 record(ao, "X:TEMP") { field(HIGH, "10") field(HSV, "MINOR") field(HIHI, "20") field(HHSV, "MAJOR") field(VAL, "1") field(PINI, "YES") }
@@ -207,7 +210,6 @@ fn a_filter_suppresses_by_design_and_impossible_actions_are_refused_with_the_rea
 
 #[test]
 fn a_watcher_receives_changes_and_malformed_requests_are_refused() {
-    use std::io::{BufRead as _, Write as _};
     use std::os::linux::net::SocketAddrExt as _;
     let site = Site::new();
     let _serves = site.serve();
@@ -229,6 +231,46 @@ fn a_watcher_receives_changes_and_malformed_requests_are_refused() {
     stream.write_all(&vec![b'x'; 100_000]).unwrap_or_default();
     assert!(lines.next().is_none_or(|line| line.is_err()), "a request without an end ends the connection");
     site.severity("X:TEMP", "MINOR_ACK");
+}
+
+/// Accepts one request, answers it and sends its body.
+fn webhook(listener: TcpListener) -> Receiver<Value> {
+    let (send, body) = channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let lines = reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+        let length = lines.filter_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok()).last().unwrap_or(0);
+        let mut bytes = vec![0; length];
+        reader.read_exact(&mut bytes).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        send.send(serde_json::from_slice(&bytes).unwrap()).unwrap();
+    });
+    body
+}
+
+#[test]
+fn an_alarm_is_posted_to_a_webhook_and_a_destination_that_cannot_be_used_is_refused_at_the_start() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let to = |scheme: &str| {
+        format!(
+            "notify = [{{ name = \"oncall\", to = \"{scheme}://127.0.0.1:{port}/hook\", paths = [\"X:TEMP\"], delay = \"0s\" }}]\n{ALARMS}"
+        )
+    };
+    let site = Site::with(&to("https"));
+    let refused = site.ask(&["serve", site.file.to_str().unwrap()]);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && why.contains("needs TLS, and this build has none"), "{why}");
+    let body = webhook(listener);
+    let site = Site::with(&to("http"));
+    let _serves = site.serve();
+    site.put("X:TEMP", "25");
+    let json = body.recv_timeout(harness::PATIENCE).unwrap();
+    let alert = &json["alerts"][0];
+    assert_eq!((&json["receiver"], &alert["status"]), (&"oncall".into(), &"firing".into()), "{json}");
+    assert_eq!(alert["annotations"]["summary"], format!("MAJOR /{}/RF/X:TEMP HIHI 25", site.name));
+    assert_eq!(alert["annotations"]["guidance"], "Reset: at the rack");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The configuration file of alarms.
 
+use crate::destination::{self, Destination};
 use crate::filter::FilterError;
 use crate::{Filter, Rules};
 use base::{DurNs, Size};
-use host::plant::ALARM_KEYS;
+use host::plant::{ALARM_KEYS, NOTIFY};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -184,7 +185,7 @@ const GUIDE: Table = Table {
 };
 
 /// The tables of the file; also its documentation.
-pub const DOCUMENT: [Table; 3] = [ALARMS, AREA, ALARM];
+pub const DOCUMENT: [Table; 4] = [ALARMS, NOTIFY, AREA, ALARM];
 
 /// An entry of help: a title and a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -272,6 +273,8 @@ pub struct Config {
     pub shelve_max: DurNs,
     /// Time after the start at which a disconnected channel becomes an alarm.
     pub connect_within: DurNs,
+    /// Destinations of notifications.
+    pub notify: Vec<Destination>,
     /// Areas that have help.
     pub areas: Vec<Area>,
     /// The alarms.
@@ -300,6 +303,7 @@ impl Default for Config {
             viewers: Vec::new(),
             shelve_max: DAY,
             connect_within: DurNs::from_secs(30),
+            notify: Vec::new(),
             areas: Vec::new(),
             alarms: Vec::new(),
         }
@@ -464,6 +468,7 @@ fn alarms(section: &Section<'_>, called: &str, found: &mut Diagnostics<'_>) -> C
     if let Some((time, _)) = section.time("connect_within", DurNs::from_secs(1), DurNs::from_secs(3600), found) {
         config.connect_within = time;
     }
+    config.notify = destination::read(section, found);
     config
 }
 

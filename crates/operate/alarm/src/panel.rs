@@ -526,6 +526,12 @@ impl Panel {
         self.by_path.get(path).map(|index| row(&self.items[*index]))
     }
 
+    /// Whether the alarm at a path is announced.
+    #[must_use]
+    pub fn is_annunciating(&self, path: &str) -> bool {
+        self.by_path.get(path).is_some_and(|index| self.items[*index].alarm.rules().annunciating)
+    }
+
     /// Help for areas, by path.
     #[must_use]
     pub fn help(&self) -> BTreeMap<String, crate::Help> {

@@ -1,5 +1,5 @@
-//! The alarm server. Input: Channel Access channels and processes of a plant. Output: a journal on the disk, and a socket for
-//! clients that list and acknowledge alarms.
+//! The alarm server. Input: Channel Access channels and processes of a plant. Output: a journal on the disk, a socket for
+//! clients that list and acknowledge alarms, and notifications to webhooks and mail servers.
 //!
 //! The crate `alarm` implements the alarm logic. The server runs no commands from configuration files. Not for real-time threads:
 //! it allocates and waits for the disk.
@@ -8,6 +8,7 @@
 mod client;
 mod clients;
 mod journal;
+mod notify;
 mod plant;
 mod pvaccess;
 mod serve;

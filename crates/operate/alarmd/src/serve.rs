@@ -3,10 +3,11 @@
 use crate::client::socket;
 use crate::clients::{ClientRequest, Clients};
 use crate::journal::{Journal, JournalError, JournalReport, Retention};
+use crate::notify::{self, Notify};
 use crate::plant::{self, Answer, Part};
 use crate::pvaccess::{self, Change};
 use alarm::wire::{List, Look, Reply, Request};
-use alarm::{ChannelUse, Config, Entry, EntryContent, Moment, Now, Panel, Severity, Update, Wall};
+use alarm::{ChannelUse, Config, Entry, EntryContent, Moment, Now, Panel, Severity, Target, Update, Wall};
 use base::{EventMask, MonoNs, Scalar, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
@@ -29,9 +30,20 @@ pub enum ServeError {
     /// Error of the socket.
     #[error("socket @{0}: {1}{hint}", hint = taken(.1))]
     Socket(String, std::io::Error),
-    /// The thread that queries the supervisor could not be started.
+    /// A thread could not be started.
     #[error("failed to start a thread: {0}")]
     Thread(std::io::Error),
+    /// A destination of notifications needs TLS, which this build does not have.
+    #[error(
+        "{to} of the destination {name:?} in `notify` needs TLS, and this build has none; expected one with `cargo build --features tls`, or \
+             http:// or smtp:// to a server in a trusted network"
+    )]
+    NoTls {
+        /// Name of the destination.
+        name: String,
+        /// The key and its scheme.
+        to: &'static str,
+    },
     /// Error of the network.
     #[error("Channel Access: {0}")]
     Network(std::io::Error),
@@ -86,6 +98,7 @@ struct Server<'a> {
     /// Why the journal cannot be written.
     unwritten: Option<String>,
     pvaccess: Option<PvAccess>,
+    notify: Notify,
     synced: MonoNs,
     supervisor: Supervisor,
     report: &'a mut dyn FnMut(&str),
@@ -96,6 +109,11 @@ struct Server<'a> {
 /// # Errors
 /// If the journal, the socket or the network cannot be used.
 pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
+    if let Some(destination) = notify::unavailable(config) {
+        let to =
+            if matches!(destination.to, Target::Web { .. }) { "`to` with https://" } else { "`relay` with smtps://" };
+        return Err(ServeError::NoTls { name: destination.name.clone(), to });
+    }
     let ended = SignalFd::new(&end_signals()).map_err(ServeError::Kernel)?;
     let (name, mut config) = (socket(config.served_as(plant)), config.clone());
     let said = plant.map(plant::watch).transpose().map_err(ServeError::Thread)?;
@@ -150,6 +168,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
         Some(PvAccess { changes, unconnected: String::new() })
     };
     let parts = said.map(|said| Parts { said, all, before: BTreeMap::new() });
+    let notify = Notify::start(&config, &panel, now()).map_err(ServeError::Thread)?;
     let (synced, supervisor) = (Session::now(), Supervisor::from_env());
     let first = unwritten.map_or(Ok(()), Err);
     let unwritten = None;
@@ -162,6 +181,7 @@ pub fn serve(config: &Config, plant: Option<&str>, report: &mut dyn FnMut(&str))
         sources,
         parts,
         pvaccess,
+        notify,
         unwritten,
         synced,
         supervisor,
@@ -189,6 +209,7 @@ impl Server<'_> {
         self.look_at_pvaccess()?;
         self.panel.tick(now());
         self.publish();
+        self.notify.step(now(), self.report);
         let at = Session::now();
         if (at - self.synced).0 >= LOOK_NS as i64 {
             self.synced = at;
@@ -197,7 +218,8 @@ impl Server<'_> {
         self.supervisor.works(at, self.unwritten.as_deref());
         self.supervisor.status(at, || {
             let others = self.pvaccess.as_ref().map_or("", |pvaccess| &pvaccess.unconnected);
-            let all = [&self.session.client.unconnected(), others];
+            let faults = self.notify.faults(now());
+            let all = [faults.as_str(), &self.session.client.unconnected(), others];
             all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
         });
         Ok(())
@@ -358,6 +380,7 @@ impl Server<'_> {
                 (self.report)(&format!("{severity} {} {} {}", entry.path, alarm.message, alarm.value));
             }
             if let Some(row) = self.panel.row(&entry.path) {
+                self.notify.observe(&row, &self.panel, now());
                 self.clients.broadcast(&Reply::Change(Box::new(row)));
             }
         }
@@ -390,6 +413,7 @@ impl Server<'_> {
 
     fn end(mut self) -> Result<(), ServeError> {
         self.publish();
+        self.notify.end(self.report);
         self.journal.add(&Entry { at: now().wall, path: String::new(), what: EntryContent::Stopped }, true)?;
         Ok(())
     }

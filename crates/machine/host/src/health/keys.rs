@@ -109,10 +109,11 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
     (
         "[alarms]",
         &[
-            ("file tree folder keep_days keep_size operators viewers shelve_max connect_within", SERVICE),
+            ("file tree folder keep_days keep_size operators viewers shelve_max connect_within notify", SERVICE),
             ("ready", Rows(&[Ready])),
         ],
     ),
+    ("notify", &[("name to token_file from relay ca severity paths delay repeat", REPORTED)]),
     (
         "[archive]",
         &[

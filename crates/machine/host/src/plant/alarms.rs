@@ -18,7 +18,7 @@ const READY_WITHIN: DurNs = DurNs::from_secs(60);
 
 /// The keys of `[alarms]` that the alarm server gets. In an alarm file, which the crate `alarm` reads, the first key is
 /// called `name` and the second is required.
-pub const ALARM_KEYS: [Key; 8] = [
+pub const ALARM_KEYS: [Key; 9] = [
     key(
         "tree",
         r#""ring""#,
@@ -58,9 +58,89 @@ pub const ALARM_KEYS: [Key; 8] = [
         "`30s`",
         "A channel that is still not connected this long after the start is an alarm.",
     ),
+    key(
+        "notify",
+        r#"[{ name = "oncall", to = "https://alerts.example.org/tahti", severity = "MAJOR" }]"#,
+        "list of tables, see *notify*",
+        "none",
+        "Destinations of notifications, at most 16. Only these receive messages.",
+    ),
 ];
 
-const OWN: [Key; 10] = [
+/// An entry of `notify`, which the crate `alarm` reads.
+pub const NOTIFY: Table = Table {
+    header: "notify",
+    doc: "A destination of notifications: a webhook or mail addresses.",
+    keys: &[
+        key(
+            "name",
+            r#""oncall""#,
+            "letters, digits, `-`, `_` and `.`, at most 32",
+            "",
+            "Its name in messages, logs and `tahti ps`.",
+        ),
+        key(
+            "to",
+            r#""https://alerts.example.org/tahti""#,
+            "`http://…`, `https://…`, or `mailto:ADDRESS,…`",
+            "",
+            "Address of the webhook, or up to 16 mail addresses. `https` needs a build with `--features tls`.",
+        ),
+        key(
+            "token_file",
+            r#""/etc/tahti/oncall.token""#,
+            "file",
+            "none",
+            "Its first line is sent to the webhook as `Authorization: Bearer`. No other user may read the file (mode 0600). Only with `https`, or to \
+             this machine.",
+        ),
+        key("from", r#""tahti@example.org""#, "mail address", "must be given for `mailto`", "Sender of mails."),
+        key(
+            "relay",
+            r#""smtps://mail.example.org""#,
+            "`smtp://HOST[:PORT]` or `smtps://HOST[:PORT]`",
+            "`smtp://localhost`",
+            "Mail server that accepts mails without login. `smtp` is not encrypted, `smtps` is TLS from the start (port 465).",
+        ),
+        key(
+            "ca",
+            r#""/etc/tahti/ca.pem""#,
+            "file",
+            "`/etc/ssl/certs/ca-certificates.crt`",
+            "Certificates of trusted authorities for `https` and `smtps`, in PEM.",
+        ),
+        key(
+            "severity",
+            r#""MAJOR""#,
+            "`MINOR`, `MAJOR`, `INVALID` or `UNDEFINED`",
+            "`MINOR`",
+            "Lowest severity that is sent.",
+        ),
+        key(
+            "paths",
+            r#"["/ring/RF", "BPM:*"]"#,
+            "list of names of channels, areas or paths, with `*` and `?`",
+            "all",
+            "Alarms that are sent.",
+        ),
+        key(
+            "delay",
+            r#""30s""#,
+            "time, 0s to 24h",
+            "`10s`",
+            "An alarm is sent if it is active and not acknowledged for this long.",
+        ),
+        key(
+            "repeat",
+            r#""1h""#,
+            "`0s`, or time, 1m to 720h",
+            "`4h`",
+            "An alarm that is still not acknowledged is sent again after this time. `0s`: never.",
+        ),
+    ],
+};
+
+const OWN: [Key; 11] = [
     key(
         "file",
         r#""alarms.toml""#,
@@ -76,6 +156,7 @@ const OWN: [Key; 10] = [
     ALARM_KEYS[5],
     ALARM_KEYS[6],
     ALARM_KEYS[7],
+    ALARM_KEYS[8],
     key("ready", r#"{ line = "armed" }"#, "table, see *ready*", "it serves, within 60s", "As in `[[process]]`."),
 ];
 

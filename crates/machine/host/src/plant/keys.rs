@@ -724,6 +724,7 @@ pub const TABLES: &[Table] = &[
     super::messages::DEADLINES,
     super::recorder::RECORDER,
     super::alarms::ALARMS,
+    super::alarms::NOTIFY,
     super::archive::ARCHIVE,
     super::archive::SIGNAL,
     super::dashboard::DASHBOARD,

@@ -29,7 +29,7 @@ mod schema;
 mod signal;
 mod variables;
 
-pub use alarms::ALARM_KEYS;
+pub use alarms::{ALARM_KEYS, NOTIFY};
 pub use deadline::DeadlineRule;
 pub use doc::{Page, document, pages};
 pub use frames::FRAME;

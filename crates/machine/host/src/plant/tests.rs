@@ -479,6 +479,7 @@ fn every_example_of_the_table_of_keys_is_accepted() {
                     with(&format!("[alarms]\nname = \"r\"\n{line}"))
                 }
                 "[alarms]" => with(&format!("[alarms]\nname = \"r\"\nfolder = \"a\"\n{line}")),
+                "notify" => with(&format!("[alarms]\nname = \"r\"\nfolder = \"a\"\nnotify = [{{ {line} }}]")),
                 "[recorder]" => with(&format!("[recorder]\nname = \"r\"\n{line}")),
                 "[archive]" => {
                     let folder = if key.name == "folder" { "" } else { "folder = \"a\"\n" };
