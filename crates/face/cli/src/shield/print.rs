@@ -7,7 +7,7 @@ use host::plan::{Drift, ForeignValue, Note, Plan, ShieldParts, Step, Want};
 use host::snapshot::Target;
 use host::suggest::Rated;
 use keep::shield::journal::{Journal, Refused};
-use keep::shield::watch::{Look, Status};
+use keep::shield::watch::{Look, Status, Unmoved};
 use keep::shield::{Applied, Released};
 use serde::Serialize;
 
@@ -205,6 +205,12 @@ pub(super) fn status(status: &Status) {
         if let Some(more) = cpu.names.len().checked_sub(REACHERS_MAX).filter(|more| *more > 0) {
             println!("  and {more} more (--json lists them)");
         }
+    }
+    if !status.unmoved.is_empty() {
+        println!("\nNot moved, and why:");
+    }
+    for Unmoved { cpu, what, reason } in &status.unmoved {
+        println!("  {}{what}: {reason}", cpu.map_or(String::new(), |cpu| format!("CPU {cpu}, ")));
     }
     if !status.drift.is_empty() {
         println!("\nNot as written:");

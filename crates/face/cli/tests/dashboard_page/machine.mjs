@@ -18,6 +18,9 @@ async function shields() {
   assert.match(await cpu("0").textContent(), /^0housekeeping\d/);
   const drift = section.getByText(/^not as it was written: new interrupts: wrote \S+, found 0-1$/);
   assert.equal(await drift.count(), 0);
+  // Every kernel binds some threads to each CPU.
+  const state = section.getByRole("group", { name: "State of the shield" });
+  await state.getByText(/^kernel threads: \d+ are bound to these CPUs by the kernel and stay: /).waitFor(patience);
   const written = fs.readFileSync(KNOB, "utf8").trim();
   try {
     fs.writeFileSync(KNOB, "3");

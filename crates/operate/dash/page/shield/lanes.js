@@ -1,6 +1,6 @@
-// A card for each CPU: what reached it over the last 15 minutes, a lane for each kind above a time axis, and the sources of the last window. The time
-// range is the same for all CPUs.
-import { el, renew, say } from "../dom.js";
+// A card for each CPU: what reached it over the last 15 minutes, a lane for each kind above a time axis, the sources of the last window, and what
+// the shield could not move, with reasons. The time range is the same for all CPUs.
+import { coded, el, renew, say } from "../dom.js";
 import { spanWords, sparkline } from "../draw.js";
 import { figure, intrusions } from "../figures.js";
 
@@ -45,11 +45,17 @@ function lane(cpu, [key, name, about]) {
   return { whole, draw };
 }
 
-/** The card of a CPU. `draw(cpu, range)` shows the counts of a message, and the lanes in a time range. */
+/** Lines about what the shield could not move, each with its reason. */
+export function unmovedLines(unmoved) {
+  return unmoved.map(({ what, reason }) => el("li", {}, el("b", {}, what), ": ", el("span", { class: "faint" }, ...coded(reason))));
+}
+
+/** The card of a CPU. `draw(cpu, range, unmoved)` shows the counts of a message, the lanes in a time range, and what could not be moved away. */
 export function cpuLanes(number) {
   const lanes = KINDS.map((kind) => lane(number, kind)), title = el("h3"), span = el("span", { class: "faint" }), axis = el("div", { class: "ticks", "aria-hidden": "true" }), sources = el("ul", { class: "sources", tabindex: "0", "aria-label": `Sources on CPU ${number}` });
-  const whole = el("div", { class: "card half", "data-cpu": number }, el("div", { class: "row" }, title, span), el("div", { class: "lanes" }, axis, ...lanes.map((one) => one.whole)), sources);
-  const draw = (cpu, range) => {
+  const stays = el("ul", { class: "sources", tabindex: "0", "aria-label": `Not moved from CPU ${number}` }), unmovedPart = el("div", { hidden: true }, el("h4", {}, "Not moved, and why"), stays);
+  const whole = el("div", { class: "card half", "data-cpu": number }, el("div", { class: "row" }, title, span), el("div", { class: "lanes" }, axis, ...lanes.map((one) => one.whole)), sources, unmovedPart);
+  const draw = (cpu, range, unmoved) => {
     const rest = intrusions(cpu), beside = cpu.beside ? `, shares a core with CPU ${cpu.beside}` : "";
     say(title, `CPU ${cpu.cpu}: ${cpu.shielded ? `shield, ${rest.toLocaleString("en")} intrusions` : `housekeeping${beside}`}`);
     const values = [cpu.tasks + cpu.kernel_threads, cpu.interrupts, cpu.softirqs, cpu.ipis, cpu.ticks];
@@ -60,6 +66,8 @@ export function cpuLanes(number) {
     }
     const named = cpu.names.map(({ kind, name, count }) => el("li", {}, el("b", {}, name), ` ×${count} `, el("span", { class: "faint" }, REASONS[kind] ?? kind)));
     renew(sources, named);
+    unmovedPart.hidden = !unmoved.length;
+    renew(stays, unmovedLines(unmoved));
   };
   return { whole, draw };
 }

@@ -12,6 +12,8 @@ use sys::root::RootDir;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Maximum lines of drift and of new tasks.
 const LINES_MAX: usize = 20;
+/// Maximum lines of what the shield could not move. The rest is counted.
+const UNMOVED_MAX: usize = 200;
 
 pub(super) fn look() -> News {
     match status(&RootDir::machine(), &RunDir::from_env(), WINDOW) {
@@ -24,6 +26,8 @@ pub(super) fn look() -> News {
                 "cpus": status.cpus,
                 "drift": drift.map(ToString::to_string).collect::<Vec<_>>(),
                 "newcomers": newcomers.map(|one| one.label.clone()).collect::<Vec<_>>(),
+                "unmoved": status.unmoved.iter().take(UNMOVED_MAX).collect::<Vec<_>>(),
+                "unmoved_more": status.unmoved.len().saturating_sub(UNMOVED_MAX),
             });
             News { page, source: Some(Source::Shield(Box::new(status))) }
         }
