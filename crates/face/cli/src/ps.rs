@@ -7,7 +7,8 @@ use base::{DurNs, MonoNs};
 use keep::supervisor::control::{
     Family, ProcessStatus, Reason, Reply, Request, RowState, RowStatus, Standing, Stands, Status,
 };
-use keep::supervisor::rundir::living;
+use keep::supervisor::neighbors::{Summary, neighbors};
+use keep::supervisor::rundir::{RunDir, living};
 use keep::supervisor::{phase_word, short};
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Termination as _};
@@ -52,14 +53,32 @@ pub(crate) fn of(plant: Option<&str>, json: bool) -> ExitCode {
     }
     if json {
         println!("{}", serde_json::json!(all));
-    } else if names.is_empty() {
-        println!("no plant is up");
     } else {
+        if names.is_empty() {
+            println!("no plant is up");
+        }
         for status in &all {
             print!("{}", listing(status));
         }
+        if plant.is_none() {
+            print!("{}", others(&names));
+        }
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The plants of other users, one line for each.
+fn others(listed: &[String]) -> String {
+    let is_listed = |run: &RunDir| listed.iter().any(|name| RunDir::find(name).path() == run.path());
+    let others = neighbors().into_iter().filter(|other| !is_listed(&other.run)).map(|other| {
+        let Summary { name, user, outcome, state, why } = other.summary().0;
+        let user = sys::users::name_of(user).unwrap_or_else(|| user.to_string());
+        let parts = [state.as_str(), outcome, why.as_str()].into_iter().filter(|part| !part.is_empty());
+        let words = parts.collect::<Vec<_>>().join(", ");
+        format!("  {name} of user {}\n", base::Visible { text: &format!("{user}: {words}"), colours: false })
+    });
+    let lines: String = others.collect();
+    if lines.is_empty() { lines } else { format!("other users' plants on this machine:\n{lines}") }
 }
 
 pub(crate) fn status(name: &str) -> Result<Status, Failure> {

@@ -28,7 +28,13 @@ pub fn base() -> PathBuf {
 /// Whether the plants of root are searched as well: for other users without `TAHTI_RUN`.
 #[must_use]
 pub fn looks_elsewhere() -> bool {
-    set("TAHTI_RUN").is_none() && !rustix::process::geteuid().is_root()
+    looks_everywhere() && !rustix::process::geteuid().is_root()
+}
+
+/// Whether the plants of other users may be listed: without `TAHTI_RUN`.
+#[must_use]
+pub fn looks_everywhere() -> bool {
+    set("TAHTI_RUN").is_none()
 }
 
 /// The run folder of a user without a session folder. Another user may have created it first.

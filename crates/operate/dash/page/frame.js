@@ -121,6 +121,17 @@ export function showAlarms({ error, active }) {
   byId("alarm-count").classList.toggle("bad", !error && active > 0);
 }
 
+/** The number of plants on this machine, if there are several, and how many of the others are not good. */
+export function showPlants(plants, own) {
+  const others = plants.filter((one) => !(one.is_own && one.name === own)), wrong = others.filter(({ outcome }) => outcome !== "good").length;
+  fact("plants", others.length ? `${plants.length} plants${wrong ? `, ${wrong} not good` : ""}` : "", "plants of this machine; the overview lists them with their verdicts");
+}
+
+/** The verdict of a plant with its symbol. */
+export function outcomeWords(outcome) {
+  return `${(OUTCOMES[outcome] ?? OUTCOMES.unknown).sign} ${outcome}`;
+}
+
 export function showClock(seconds) {
   fact("clock", new Date(seconds * 1000).toLocaleTimeString("sv", { timeZoneName: "short" }), "the clock of the plant's machine");
 }

@@ -131,6 +131,7 @@ function text(message) {
       frame.showPlant(message.data);
     }
     if (message.topic === "alarms") frame.showAlarms(message.data);
+    if (message.topic === "plants") frame.showPlants(message.data.plants, tahti.hello.plant);
     for (const panel of panels) if (panel.topics.includes(message.topic)) panel.show(message.topic, message.data);
   } else if (message.answer != null) {
     const waits = asked.get(message.answer);
@@ -195,7 +196,8 @@ function things() {
   const pages = panels.map(({ id, title }) => ({ kind: "page", name: title, panel: id }));
   const processes = newest.get("plant")?.processes.map(({ name }) => ({ kind: "process", name, panel: "processes", thing: name })) ?? [];
   const alarms = newest.get("alarms")?.rows?.map(({ path }) => ({ kind: "alarm", name: path, panel: "alarms", thing: path })) ?? [];
-  return [...pages, ...processes, ...alarms];
+  const plants = newest.get("plants")?.plants.map(({ name }) => ({ kind: "plant", name, panel: "overview" })) ?? [];
+  return [...pages, ...processes, ...alarms, ...plants];
 }
 
 /** A panel was opened. Its drawings depend on its width, which is known only now. */

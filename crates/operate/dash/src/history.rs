@@ -204,7 +204,7 @@ impl History {
             Topic::Late => {
                 return json!({ "second": second, "values": {}, "loops": {}, "late": self.of_late(data, second) });
             }
-            Topic::MessageServer => {}
+            Topic::MessageServer | Topic::Plants => {}
         }
         let mut sent = Map::new();
         for (name, value) in values {

@@ -26,11 +26,13 @@ pub(crate) enum Topic {
     Archive,
     /// Counters of the message server.
     MessageServer,
+    /// All plants of this machine.
+    Plants,
 }
 
 impl Topic {
     /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Plant,
         Self::Histograms,
         Self::Late,
@@ -39,6 +41,7 @@ impl Topic {
         Self::Alarms,
         Self::Archive,
         Self::MessageServer,
+        Self::Plants,
     ];
 
     /// Its name in the protocol.
@@ -52,6 +55,7 @@ impl Topic {
             Self::Alarms => "alarms",
             Self::Archive => "archive",
             Self::MessageServer => "message-server",
+            Self::Plants => "plants",
         }
     }
 
@@ -71,7 +75,7 @@ impl Topic {
             }
             // The measurement takes 1 s, and reading all threads of the machine some more.
             Self::Shield => DurNs::from_secs(3),
-            Self::MessageServer => DurNs::from_secs(5),
+            Self::MessageServer | Self::Plants => DurNs::from_secs(5),
         }
     }
 

@@ -4,6 +4,7 @@ mod alarms;
 mod archive;
 mod frames;
 mod plant;
+mod plants;
 mod shield;
 
 pub use frames::Frames;
@@ -53,6 +54,8 @@ pub(crate) fn start(plant: &str, archive: Option<PathBuf>, messages: &str, hub: 
     begin("watch-archive", Topic::Archive, Box::new(move |_| archive::status(archive.as_deref())))?;
     let mut console = Console::new(messages.to_owned());
     begin("watch-messages", Topic::MessageServer, Box::new(move |_| message_server(&mut console)))?;
+    let mut plants = plants::Plants::default();
+    begin("watch-plants", Topic::Plants, Box::new(move |_| plants.look()))?;
     Ok(threads)
 }
 

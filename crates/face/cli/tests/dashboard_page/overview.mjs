@@ -1,5 +1,7 @@
 // The overview, the way to each panel, and texts from outside.
 import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
 import { accessible, go, open, patience, plant, shot } from "./browser.mjs";
 
 /** A process that is stopped by a signal appears in the tile, the status bar and the list, with its age, its cause and a remedy, until it continues.
@@ -104,4 +106,33 @@ async function quotes() {
   await context.close();
 }
 
-export default [attends, leads, quotes];
+/** Another plant of this machine is in the overview with its verdict, in the status bar and in the palette, until it is down. */
+async function neighbors() {
+  const { page, wrong, context } = await open(plant.viewer);
+  await page.locator("#uptime").waitFor(patience);
+  const row = page.locator("tr[data-plant=other]"), bar = page.locator("#plants");
+  assert.equal(await row.count(), 0);
+  const folder = path.join(plant.folder, "run", "other");
+  fs.mkdirSync(folder, { mode: 0o711 });
+  fs.writeFileSync(path.join(folder, "state.json"), "{}");
+  try {
+    await row.waitFor(patience);
+    assert.deepEqual(await row.locator("th, td").allTextContents(), ["other", "same", "■ unknown", "", "it has lost its supervisor; tahti up other continues it"]);
+    await bar.filter({ hasText: /^2 plants, 1 not good$/ }).waitFor(patience);
+    await page.locator("tr[data-plant]", { hasText: /(○ good|▲ degraded|◆ failed).*up for / }).waitFor(patience);
+    await accessible(page, "several plants");
+    await shot(page, "plants");
+    await page.keyboard.press("Control+k");
+    await page.getByRole("combobox").pressSequentially("plant oth");
+    await page.getByRole("option", { name: "other" }).waitFor(patience);
+    await page.keyboard.press("Escape");
+  } finally {
+    fs.rmSync(folder, { recursive: true });
+  }
+  await row.waitFor({ state: "detached", ...patience });
+  await bar.waitFor({ state: "hidden", ...patience });
+  assert.deepEqual(wrong, []);
+  await context.close();
+}
+
+export default [attends, leads, quotes, neighbors];

@@ -22,6 +22,7 @@ mod files;
 mod health;
 mod incidents;
 pub mod logs;
+pub mod neighbors;
 mod partitions;
 mod probe;
 mod processes;

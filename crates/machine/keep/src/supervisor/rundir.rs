@@ -224,7 +224,12 @@ impl RunDir {
     /// The folder of plant `name`, which need not exist.
     #[must_use]
     pub fn of(name: &str) -> Self {
-        Self { path: base().join(name), name: name.to_owned() }
+        Self::at(&base(), name)
+    }
+
+    /// The folder of plant `name` in a run folder.
+    pub(crate) fn at(base: &Path, name: &str) -> Self {
+        Self { path: base.join(name), name: name.to_owned() }
     }
 
     /// The existing folder of plant `name`: the caller's own, or the machine's if the caller is an operator of it.

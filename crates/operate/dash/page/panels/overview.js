@@ -2,10 +2,11 @@
 import { bytes, coded, counted, el, renew, say, table, time, tr } from "../dom.js";
 import { causeLegend, heatMap, sparkline, stack, tile } from "../draw.js";
 import { figure, intrusions, loops } from "../figures.js";
-import { address } from "../frame.js";
+import { address, outcomeWords } from "../frame.js";
 
 const ATTENTION = ["what", "where", "since", "why", "what to do"];
 const PROCESSES = ["name", "state", "class", "CPUs", { text: "CPU", number: true }, "CPU over time", { text: "memory", number: true }, { text: "missed", number: true }, { text: "restarts", number: true }];
+const PLANTS = ["plant", "user", "verdict", "state", "why"];
 const LATE_SHOWN = 8, ALARMS_SHOWN = 20;
 /** Promises about deadlines. */
 const ABOUT_TIME = ["skipped", "deadline", "value"];
@@ -21,7 +22,7 @@ const REMEDIES = {
   isolated: "see the page CPUs and shield; `tahti shield status`", journal: "see `tahti shield status`", bounds: "another program changed it: `tahti shield status`",
 };
 
-let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateSection, list, unused;
+let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateSection, list, plantList, plantSection, unused;
 const rows = new Map();
 
 const rounded = (number) => Math.round(number).toLocaleString("en");
@@ -176,7 +177,7 @@ function showUnused() {
 export default {
   id: "overview",
   title: "Overview",
-  topics: ["plant", "histograms", "late", "shield", "frames", "alarms", "archive"],
+  topics: ["plant", "histograms", "late", "shield", "frames", "alarms", "archive", "plants"],
   build(section, given) {
     tahti = given;
     tiles = {
@@ -193,26 +194,37 @@ export default {
     late = el("ul", { class: "late" });
     lateSection = el("div", { class: "card", hidden: true }, el("h3", {}, "Last late wake-ups"), late, causeLegend());
     list = table("Processes and their CPU", PROCESSES);
+    plantList = table("Plants of this machine and their verdicts", PLANTS);
+    plantSection = el("div", { class: "card full", hidden: true }, el("h3", {}, "Plants of this machine"), plantList.frame);
     unused = el("div", { class: "card full", hidden: true }, el("h3", {}, "Not used by this plant"), el("ul", { class: "reasons" }));
     section.append(el("div", { class: "tiles" }, ...Object.values(tiles).map((one) => one.whole)), el("div", { class: "cards" },
-      el("div", { class: "card full" }, el("h3", {}, "Needs attention"), calm, attention.frame, verdict, reasons), heatSection, lateSection, el("div", { class: "card full" }, el("h3", {}, "Processes"), list.frame), unused));
+      el("div", { class: "card full" }, el("h3", {}, "Needs attention"), calm, attention.frame, verdict, reasons), heatSection, lateSection, el("div", { class: "card full" }, el("h3", {}, "Processes"), list.frame), plantSection, unused));
   },
   stale(topics) {
     const all = Object.entries(partsOf()), old = new Set(all.filter(([topic]) => topics.includes(topic)).flatMap(([, parts]) => parts));
     all.flatMap(([, parts]) => parts).forEach((part) => part.classList.toggle("stale", old.has(part)));
   },
   show(topic, data) {
-    ({ plant: showPlant, histograms: () => { showWakeups(); showHeat(); }, late: showLate, shield: showShield, alarms: showAlarms, archive: showArchive })[topic]?.(data);
+    ({ plant: showPlant, histograms: () => { showWakeups(); showHeat(); }, late: showLate, shield: showShield, alarms: showAlarms, archive: showArchive, plants: showPlants })[topic]?.(data);
     if (topic === "plant" || topic === "alarms") showAttention();
-    if (topic !== "plant" && topic !== "histograms") showUnused();
+    if (topic !== "plant" && topic !== "histograms" && topic !== "plants") showUnused();
   },
 };
+
+/** Lists the plants of this machine, if there are several. */
+function showPlants({ plants }) {
+  plantSection.hidden = plants.length < 2;
+  const classes = { good: null, degraded: "tag degraded" };
+  plantList.fill(plants.map(({ name, user, is_own: isOwn, outcome, state, why }) => tr([
+    name, isOwn ? "same" : String(user), el("span", { class: outcome in classes ? classes[outcome] : "tag failed" }, outcomeWords(outcome)), state, el("td", { class: "wide" }, ...coded(why)),
+  ], PLANTS, { "data-plant": name })));
+}
 
 /** The parts of the panel that show each topic. */
 function partsOf() {
   const { deadlines, wakeups, shield, processes, alarms, archive } = tiles;
   const [attends, runs] = [attention, list].map(({ frame }) => frame.parentElement);
-  return { plant: [deadlines.whole, processes.whole, attends, runs], histograms: [wakeups.whole, heatSection], shield: [shield.whole], alarms: [alarms.whole, attends], archive: [archive.whole], late: [lateSection] };
+  return { plant: [deadlines.whole, processes.whole, attends, runs], histograms: [wakeups.whole, heatSection], shield: [shield.whole], alarms: [alarms.whole, attends], archive: [archive.whole], late: [lateSection], plants: [plantSection] };
 }
 
 function showPlant(plant) {
