@@ -9,7 +9,7 @@
 #![allow(unsafe_code, reason = "a C interface takes pointers; each block says what the caller promises")]
 
 pub mod device;
-mod events;
+pub mod events;
 pub mod loops;
 pub mod messages;
 pub mod quiet;

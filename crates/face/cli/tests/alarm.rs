@@ -221,7 +221,7 @@ fn a_watcher_receives_changes_and_malformed_requests_are_refused() {
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let mut stream = std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
     stream.write_all(b"hello\n{\"do\":\"burn\"}\n{\"do\":\"list\",\"x\":1}\n{\"do\":\"acknowledge\",\"names\":[\"X:TEMP\"],\"on_behalf_of\":\"eve\"}\n").unwrap();
-    let mut lines = std::io::BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     for _ in 0..3 {
         let line = lines.next().unwrap().unwrap();
         assert!(line.starts_with("{\"refused\":\"not a request: "), "{line}");
