@@ -18,24 +18,40 @@ struct Source {
     functions: BTreeMap<String, u64>,
 }
 
+/// Why a text is no coverage data.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadCoverage {
+    /// A line with an invalid format.
+    #[error("line {number}: found {found:?}, expected {expected}")]
+    Line {
+        /// Its number, from 1.
+        number: usize,
+        /// Its text.
+        found: String,
+        /// The valid format.
+        expected: &'static str,
+    },
+    /// No line of code.
+    #[error("no line of code; expected LCOV (`llvm-cov export --format=lcov`, `lcov`) or the output of `gcov`")]
+    Empty,
+}
+
 /// Coverage in `text` as a report called `name`. `readable` converts the compiler's name of a function.
 ///
 /// # Errors
 /// The number of a line that has an invalid format, with what was expected; or a file without any line of code.
-pub fn coverage(name: &str, text: &str, readable: impl Fn(&str) -> String) -> Result<Report, String> {
+pub fn coverage(name: &str, text: &str, readable: impl Fn(&str) -> String) -> Result<Report, BadCoverage> {
     let mut all: BTreeMap<String, Source> = BTreeMap::new();
     // gcov prints line 0 of each file first, LCOV its name.
     let is_gcov = text.lines().any(|line| of_gcov(line).is_some_and(|[_, number, _]| number == "0"));
     let mut file = None;
     for (number, line) in (1..).zip(text.lines()) {
         let read = if is_gcov { gcov(line, &mut file, &mut all) } else { lcov(line, &mut file, &mut all) };
-        read.map_err(|expected| format!("line {number}: found {line:?}, expected {expected}"))?;
+        read.map_err(|expected| BadCoverage::Line { number, found: line.to_owned(), expected })?;
     }
     all.retain(|_, source| !source.lines.is_empty());
     if all.is_empty() {
-        return Err(
-            "no line of code; expected LCOV (`llvm-cov export --format=lcov`, `lcov`) or the output of `gcov`".into()
-        );
+        return Err(BadCoverage::Empty);
     }
     Ok(report(name, &all, readable))
 }
@@ -251,7 +267,7 @@ mod tests {
 
     #[test]
     fn text_that_is_no_coverage_is_refused_with_its_place() {
-        let refused = |text: &str| coverage("x", text, str::to_owned).unwrap_err();
+        let refused = |text: &str| coverage("x", text, str::to_owned).unwrap_err().to_string();
         assert!(refused("").starts_with("no line of code; expected LCOV"));
         assert_eq!(refused("DA:1,1"), "line 1: found \"DA:1,1\", expected the name of a source file before");
         assert_eq!(refused("SF:a\nDA:x,1"), "line 2: found \"DA:x,1\", expected DA:LINE,EXECUTIONS");

@@ -28,7 +28,7 @@ mod text;
 mod vxworks;
 
 pub use compare::{Change, Changes, Comparison, compare};
-pub use coverage::coverage;
+pub use coverage::{BadCoverage, coverage};
 pub use flame::{flame, flame_page};
 pub use format::{
     Bound, Culprit, Experiment, Figure, Good, Machine, Published, Report, Row, Spike, Table, Target, TargetSubject,
