@@ -13,7 +13,7 @@ fn shape(channel: &str) -> Result<Shape, String> {
         "x" | "y" => Shape::Scalar(Kind::F64),
         "state" => Shape::Enum,
         "a.SEVR" => Shape::Enum,
-        _ => return Err(format!("found \"{channel}\", expected a field of a record")),
+        _ => return Err(format!("no record \"{channel}\"")),
     })
 }
 
@@ -166,7 +166,10 @@ fn a_wrong_definition_is_reported_and_the_other_groups_are_served() {
         (r#""bad": 5"#, "file.json: group \"bad\": found 5, expected members, {\"field\": {…}}"),
         (r#""bad": {"y": 5}"#, "group \"bad\", field \"y\": found 5, expected options"),
         (r#""bad": {"y": {}}"#, "field \"y\": found no +channel, expected a field such as \"VAL\""),
-        (r#""bad": {"y": {"+channel": "z"}}"#, "field \"y\": found \"z\", expected a field of a record"),
+        (
+            r#""bad": {"y": {"+channel": "z"}}"#,
+            "field \"y\": found +channel \"z\", expected a field of a record: no record \"z\"",
+        ),
         (
             r#""bad": {"y": {"+channel": "y", "+type": "scaler"}}"#,
             "found +type \"scaler\", expected one of scalar, plain",
