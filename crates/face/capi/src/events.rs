@@ -1,6 +1,6 @@
 //! Events that a program reports, for C.
 
-use crate::{answer, shown, text};
+use crate::{answer, text};
 use std::ffi::{c_char, c_int};
 
 /// See `tahti.h`.
@@ -12,7 +12,7 @@ pub unsafe extern "C" fn tahti_event(name: *const c_char, value: i64) -> c_int {
     let report = || {
         // SAFETY: the caller's promise.
         let name = unsafe { text("the event's name", name) }?;
-        shown(rt::program_event(name, value)).map(|()| 0)
+        Ok(rt::program_event(name, value).map(|()| 0)?)
     };
     answer(report())
 }
