@@ -153,7 +153,7 @@ fn impossible_requests_are_refused_with_the_expected_form() {
     assert!(
         String::from_utf8(tahti().args(["archive", "verify", path]).output().unwrap().stdout)
             .unwrap()
-            .contains("10 bytes behind them")
+            .contains("then 10 incomplete bytes")
     );
 }
 

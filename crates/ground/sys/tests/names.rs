@@ -210,7 +210,7 @@ fn a_socket_folder_writable_by_others_is_used_neither_by_servers_nor_clients() {
     let _planted = UnixListener::bind(folder.join(name.replace('/', "%2F"))).unwrap();
     let server = Server::start(&run, &name);
     assert!(
-        server.said.contains("has an abstract socket alone") && server.said.contains("no other can write"),
+        server.said.contains("has only an abstract socket") && server.said.contains("no other can write"),
         "{}",
         server.said
     );

@@ -583,7 +583,7 @@ fn errors_name_place_finding_and_remedy() {
         (
             "program p\nint v[2]; assign v to {\"a\",\"b\"};\nss s { state a { when () {\npvPut(v); } state a } }",
             "p.st:4:",
-            "one by one",
+            "assigned separately",
         ),
         ("program p\nss s { state a { when () {\nfly(1); } state a } }", "p.st:3:", "found a call of fly"),
         ("program p\nstring s;\nss s { state a { when () {\ns = \"x\"; } state a } }", "p.st:4:", "use strcpy"),

@@ -185,7 +185,7 @@ mod tests {
             Barrier::attach(other.fd().try_clone_to_owned().unwrap())
                 .unwrap_err()
                 .to_string()
-                .contains("not made by tahti")
+                .contains("not created by tahti")
         );
         assert!(crate::ask("not-offered").unwrap_err().to_string().contains("expected a running process"));
     }

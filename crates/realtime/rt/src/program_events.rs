@@ -242,7 +242,7 @@ mod tests {
             assert!(refused.contains("expected 1 to 15 bytes"), "{refused}");
         }
         let refused = ProgramEvents::open(-1).unwrap_err().to_string();
-        assert!(refused.contains("\"tahti-events--1\"") && refused.contains("expected a process"), "{refused}");
+        assert!(refused.contains("\"tahti-events--1\"") && refused.contains("expected a running process"), "{refused}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn a_client_that_reads_no_answers_is_disconnected_and_delays_no_other() {
     (0..3).for_each(|_| assert!(member.next_turn().is_some()));
     drop(member);
     let reports = served.end();
-    let told = |report: &Report| matches!(report, Report::Refused(why) if why.contains("takes no answer"));
+    let told = |report: &Report| matches!(report, Report::Refused(why) if why.contains("reads no answers"));
     assert_eq!(reports.iter().filter(|report| told(report)).count(), 1, "{reports:?}");
 }
 
