@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Ioc {
     /// Process of the IOC.
     pub child: Child,
-    /// Input of its shell. [`end_of_input`](Self::end_of_input) closes it.
+    /// Input of its shell.
     pub commands: Option<ChildStdin>,
     lines: Receiver<String>,
     /// The IOC is that of tahti, not of C EPICS.
