@@ -76,7 +76,7 @@ impl Wording {
 
     /// The messages: string literals of three words or more, outside of tests.
     pub(crate) fn of_messages() -> Self {
-        Self { kind: "messages", limit: 5.0, words: 0, phrases: BTreeMap::new() }
+        Self { kind: "messages", limit: 2.0, words: 0, phrases: BTreeMap::new() }
     }
 
     /// Counts a page.

@@ -32,7 +32,8 @@ fn one_user_has_half_of_the_places_and_a_refusal_has_its_reason() {
     let server = Server::start(Config { name: fresh(), limits, ..Config::default() });
     let mut clients: Vec<Client> = (0..4).map(|_| server.client("one")).collect();
     let why = refused(|| Client::connect(&server.name, "more", Band::DEFAULT));
-    let expected = "has 4 of 8 places for connections and 1 more are requested, expected at most 4; close unused clients";
+    let expected =
+        "has 4 of 8 places for connections and 1 more are requested, expected at most 4; close unused clients";
     assert!(matches!(&why, ClientError::Refused(why) if why.contains(expected)), "{why}");
     assert_eq!(refusals(&mut clients[0]), 1);
     // Connected clients keep their places. A place that one releases goes to another.
