@@ -168,6 +168,8 @@ fn a_program_named_before_the_start_runs_after_it_and_errors_are_reported() {
         ("bad.st", "program bad\nss s { state a { when (x) { } state b } }\n"),
     ];
     let mut ioc = Ioc::start(&files, &["st.cmd"]);
+    // A program that is stopped earlier has not begun, so it does not run its exit block.
+    ioc.hear("ramp: all channels connected");
     ioc.until("seqShow", |said| said.contains("off"));
     let bad = ioc.say("seq bad.st");
     assert!(bad.contains("bad.st:2: found x, which is not declared") && bad.contains("found state b"), "{bad}");

@@ -43,8 +43,12 @@ fn a_client_that_punches_holes_into_its_queue_gives_the_band_no_page_fault() {
     let length = rustix::fs::fstat(&memory).unwrap().st_size as u64;
     let punch = || rustix::fs::fallocate(&memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length);
     let first = punch();
-    // The band's first accesses fault here, before the count starts.
-    (0..100).for_each(|_| assert_eq!(ask(&mut other, "ping/server").0, Code::Ok));
+    let mut ping = || {
+        assert_eq!(ask(&mut other, "ping/server").0, Code::Ok);
+        sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_us(100));
+    };
+    // The band's first accesses, also those of its wait for a request, fault here, before the count starts.
+    (0..100).for_each(|_| ping());
     let before = faults();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -56,8 +60,7 @@ fn a_client_that_punches_holes_into_its_queue_gives_the_band_no_page_fault() {
         let end = sys::clock::mono_now() + LONG;
         while punched.load(Ordering::Relaxed) + refused.load(Ordering::Relaxed) < 1_000 && sys::clock::mono_now() < end
         {
-            assert_eq!(ask(&mut other, "ping/server").0, Code::Ok);
-            sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_us(100));
+            ping();
         }
         stop.store(true, Ordering::Relaxed);
     });
