@@ -129,7 +129,7 @@ void tahti_import_close(tahti_imports *imports);
 /* ---- events (since version 10) */
 
 /* Reports an event of the calling thread: a name of 1 to 15 bytes and a number. `tahti explain` and `tahti trace` show it among the kernel's
- * events; without them the last 256 of each thread are kept. At most 32 threads of a process. Make the first call of each thread during
+ * events; without them the last 2,048 of each thread are kept. At most 32 threads of a process. Make the first call of each thread during
  * start-up: it takes memory and, once in a process, starts a thread. Real-time afterwards: no system call on most processors. Not in a
  * process made by fork() without exec(). */
 int tahti_event(const char *name, int64_t value);

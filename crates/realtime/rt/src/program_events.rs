@@ -18,8 +18,8 @@ pub const EVENT_THREADS_MAX: usize = 32;
 /// Maximum length of an event's name, in bytes.
 pub const EVENT_NAME_BYTES: usize = 15;
 
-/// Events kept of each thread.
-const EVENTS: usize = 256;
+/// Events kept of each thread: two seconds of a loop at 1 kHz. The recorder reads them each second.
+const EVENTS: usize = 2048;
 /// Words of an event: time, thread and CPU, number, name (2).
 const WORDS: usize = 5;
 /// Words of a thread's trail.
@@ -56,7 +56,7 @@ fn address(pid: i32) -> String {
     format!("tahti-events-{pid}")
 }
 
-/// Reports an event of the calling thread. The last 256 events of each thread are kept for programs of the same user and of root.
+/// Reports an event of the calling thread. The last 2,048 events of each thread are kept for programs of the same user and of root.
 ///
 /// The first call of a process makes the memory and starts a thread that hands it out, and the first call of a thread takes its part
 /// of it: make both during start-up. Later calls are real-time: two clock readings, some stores, no system call.
@@ -154,7 +154,7 @@ impl ProgramEvents {
         Ok(Self { words, connection, cursors })
     }
 
-    /// Passes the new events to `each`, those of a thread in order: at most 256 of each thread. The process decides about their content.
+    /// Passes the new events to `each`, those of a thread in order: at most 2,048 of each thread. The process decides about their content.
     /// Events in the future are dropped.
     pub fn read(&mut self, mut each: impl FnMut(ProgramEvent)) {
         for (index, cursor) in self.cursors.iter_mut().enumerate() {
@@ -220,16 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_keeps_the_last_256_events_and_counts_the_others() {
+    fn a_flood_keeps_the_last_2048_events_and_counts_the_others() {
         std::thread::scope(|scope| {
             let flood = scope.spawn(|| {
                 program_event("first", 0).unwrap();
                 let mut events = ProgramEvents::open(std::process::id().cast_signed()).unwrap();
-                (0..300).for_each(|number| program_event("flood", number).unwrap());
+                (0..2100).for_each(|number| program_event("flood", number).unwrap());
                 let (mut values, own) = (Vec::new(), sys::thread::id());
                 events.read(|event| values.extend((event.tid == own).then_some(event.value)));
-                assert_eq!((values.first(), values.last(), values.len()), (Some(&44), Some(&299), 256));
-                assert!(events.lost() >= 45, "{}", events.lost());
+                assert_eq!((values.first(), values.last(), values.len()), (Some(&52), Some(&2099), 2048));
+                assert!(events.lost() >= 53, "{}", events.lost());
             });
             flood.join().unwrap();
         });
