@@ -195,9 +195,9 @@ async function compares() {
     return [file.suggestedFilename(), ...(await readFile(await file.path(), "utf8")).trim().split("\n")];
   };
   const [name, heads, first, second] = await saved("common chart");
-  assert.deepEqual([name, heads], ["signals.csv", ["time", ...together.flatMap((one) => ["least", "most", "last"].map((kind) => `${one} ${kind}`))].join(",")]);
-  assert.match(first, /^\d{4}-.*Z,(\d*,){3}[\d.]+,[\d.]+,[\d.]+,53,53,53,1,1,1$/, "the held values come first");
-  assert.match(second, /^\d{4}-.*Z,\d+,\d+,\d+,,,,,,,,,$/);
+  assert.deepEqual([name, heads], ["signals.csv", ["time", ...together.flatMap((one) => ["least", "most", "value"].map((kind) => `${one} ${kind}`))].join(",")]);
+  assert.match(first, /^\d{4}-.*Z,([\d.]*,){3}[\d.]+,[\d.]+,[\d.]+,53,53,53,1,1,1$/, "the held values come first");
+  assert.match(second, /^\d{4}-.*Z,\d+,\d+,[\d.]+,,,,,,,,,$/);
   assert.deepEqual(await saved("chart of X:ARRAY"), ["X_ARRAY.csv", "element,value", "1,1", "2,4", "3,2.5"]);
   await page.reload();
   await common.waitFor(patience);

@@ -126,9 +126,9 @@ export class Trace {
     return this.labels[value] ?? `${digits(value)}${this.units ? ` ${this.units}` : ""}`;
   }
 
-  /** Names of the columns of `rows`. */
+  /** Names of the columns of `rows`. The value of a live row is the last one; that of an archived interval before it, the mean. */
   heads() {
-    return ["time", "least", "most", ...(this.past ? ["mean", "samples"] : ["last"])];
+    return ["time", "least", "most", ...(this.past ? ["mean", "samples"] : ["value"])];
   }
 
   /** The rows within a time range. */
