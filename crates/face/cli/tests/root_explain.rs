@@ -410,13 +410,19 @@ fn events_that_the_thread_itself_reports_are_counted_and_shown_with_its_delays()
         let found = explain(tid, &["--cycle-above", "2ms"]);
         assert!(found["program_events"]["cycle"].as_u64().unwrap() > 500, "{found:#}");
         assert_eq!(found["program_events_lost"], 0);
-        let long = found["worst"].as_array().unwrap().iter().find(|late| late["occasion"] == "cycle");
-        let events = long.unwrap_or_else(|| panic!("{found:#}"))["program_events"].as_array().unwrap();
-        let last = &events[events.len() - 1];
-        assert_eq!((&last["name"], last["value"].as_i64().unwrap() % 25), (&"cycle".into(), 0), "{found:#}");
-        // Each cycle reports one event: they are in order.
-        let values: Vec<i64> = events.iter().map(|event| event["value"].as_i64().unwrap()).collect();
-        assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1), "{values:?}");
+        let worst = found["worst"].as_array().unwrap();
+        assert!(!worst.is_empty(), "{found:#}");
+        for late in worst {
+            // Each cycle reports one event: they are in order. A busy host may make wake-ups later than any cycle is long.
+            let events = late["program_events"].as_array().unwrap();
+            assert!(events.iter().all(|event| event["name"] == "cycle"), "{late:#}");
+            let values: Vec<i64> = events.iter().map(|event| event["value"].as_i64().unwrap()).collect();
+            assert!(values.windows(2).all(|pair| pair[1] == pair[0] + 1), "{values:?}");
+            if late["occasion"] == "cycle" {
+                assert_eq!(values.last().map(|value| value % 25), Some(0), "{late:#}");
+            }
+        }
+        assert!(worst.iter().any(|late| !late["program_events"].as_array().unwrap().is_empty()), "{found:#}");
     });
 }
 
