@@ -6,6 +6,7 @@
 use super::control::{Client, Reply, Request};
 use super::rundir::{RunDir, base};
 use super::{phase_word, short};
+use host::plant::is_name;
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -62,12 +63,13 @@ pub fn neighbors() -> Vec<Neighbor> {
     all
 }
 
-/// The plants with a state file in a run folder. A folder that another user could have changed has none.
+/// The plants with a state file in a run folder. A folder that another user could have changed has none. A plant's name has no
+/// `.`, unlike a process's.
 fn plants_of(folder: &Path) -> Vec<Neighbor> {
     let Some(user) = owner(folder) else { return Vec::new() };
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(PLANTS_MAX * 4);
     let found = entries.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok().filter(|name| is_name(name))?;
+        let name = entry.file_name().into_string().ok().filter(|name| is_name(name) && !name.contains('.'))?;
         let run = RunDir::at(folder, &name);
         let is_up = owner(run.path()) == Some(user) && run.path().join("state.json").exists();
         is_up.then_some(Neighbor { run, user })
@@ -79,11 +81,6 @@ fn plants_of(folder: &Path) -> Vec<Neighbor> {
 fn owner(folder: &Path) -> Option<u32> {
     let found = fs::symlink_metadata(folder).ok()?;
     (found.is_dir() && found.mode() & 0o022 == 0).then_some(found.uid())
-}
-
-fn is_name(name: &str) -> bool {
-    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-    name.len() <= 32 && name.chars().all(is_letter) && !name.starts_with(['-', '_'])
 }
 
 impl Neighbor {
@@ -167,7 +164,7 @@ mod tests {
     #[test]
     fn a_plant_is_found_while_it_is_up_unless_others_could_have_made_its_folder() {
         let place = Place::new("found");
-        ["rf", "bpm", "open", "_sockets", "bad name"].iter().for_each(|name| place.plant(name));
+        ["rf", "bpm", "rf.2", "open", "_sockets", "bad name"].iter().for_each(|name| place.plant(name));
         fs::create_dir(place.0.join("down")).unwrap();
         place.mode("open", 0o777);
         assert_eq!(place.names(), ["bpm", "rf"]);
