@@ -162,7 +162,7 @@ fn unavailable_interfaces_and_queues_are_refused_with_a_remedy() {
     command.arg(own.get_program()).args(own.get_args()).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let said = text(&finish(hosts.0[0].within(|| command.spawn().unwrap())));
-    assert!(said.contains("pixels from wire:0 by XDP") && said.contains("no whole frame came"), "{said}");
+    assert!(said.contains("pixels from wire:0 by XDP") && said.contains("no complete frame arrived"), "{said}");
 }
 
 #[test]
