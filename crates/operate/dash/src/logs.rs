@@ -1,18 +1,23 @@
 //! The newest log lines of the plant, for all clients together.
 //!
-//! Memory: at most [`LINES_MAX`] lines with [`BYTES_MAX`] bytes of text. The logs are read only if a client asks.
+//! Memory: at most [`LINES_MAX`] lines with [`BYTES_MAX`] bytes of text, and of each process up to [`OLDER_MAX`] older ones with
+//! [`OLDER_BYTES_MAX`], so that a process that writes much does not hide the lines of the others. The logs are read only if a client asks.
 
 use crate::refused::Refused;
 pub use keep::supervisor::logs::Level;
 use keep::supervisor::logs::{Line, Reader};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum lines kept.
 const LINES_MAX: usize = 5000;
 /// Maximum bytes of text kept.
 const BYTES_MAX: usize = 2 << 20;
+/// Maximum older lines kept of each process.
+const OLDER_MAX: usize = 20;
+/// Maximum bytes of text in them.
+const OLDER_BYTES_MAX: usize = 16 << 10;
 /// Maximum lines in an answer, the newest.
 const ANSWER_MAX: usize = 500;
 
@@ -33,33 +38,37 @@ pub struct Filter {
 /// The lines.
 pub(crate) struct Logs {
     reader: Reader,
-    lines: VecDeque<(Level, Line)>,
+    lines: VecDeque<(u64, Level, Line)>,
     bytes: usize,
+    /// The newest lines of each process that are no longer in `lines`.
+    older: BTreeMap<String, VecDeque<(u64, Level, Line)>>,
     /// Number of the newest line.
     newest: u64,
 }
 
 impl Logs {
     pub(crate) fn new(reader: Reader) -> Self {
-        Self { reader, lines: VecDeque::new(), bytes: 0, newest: 0 }
+        Self { reader, lines: VecDeque::new(), bytes: 0, older: BTreeMap::new(), newest: 0 }
     }
 
     /// The lines that pass the filter, oldest first: number, stamp, process, severity, text. With the logs that cannot be read.
     pub(crate) fn look(&mut self, filter: &Filter) -> Result<Value, Refused> {
         let fresh = self.reader.fresh().map_err(Refused::Logs)?;
         fresh.into_iter().for_each(|line| self.push(line));
-        let (text, first) = (filter.text.to_lowercase(), self.newest + 1 - self.lines.len() as u64);
-        let fits = |(level, line): &(Level, Line)| {
+        let text = filter.text.to_lowercase();
+        let fits = |(_, level, line): &&(u64, Level, Line)| {
             *level >= filter.level
                 && filter.process.as_ref().is_none_or(|name| *name == line.process)
                 && line.contains(&text)
         };
-        let newest_first = self.lines.iter().enumerate().rev().map(|(at, line)| (first + at as u64, line));
+        let mut older: Vec<_> = self.older.values().flatten().collect();
+        older.sort_unstable_by_key(|(number, _, _)| *number);
+        let newest_first = self.lines.iter().rev().chain(older.into_iter().rev());
         let mut lines: Vec<Value> = newest_first
-            .take_while(|(number, _)| *number > filter.after)
-            .filter(|(_, line)| fits(line))
+            .take_while(|(number, _, _)| *number > filter.after)
+            .filter(fits)
             .take(ANSWER_MAX)
-            .map(|(number, (level, line))| json!([number, line.stamp, line.process, level, line.text]))
+            .map(|(number, level, line)| json!([number, line.stamp, line.process, level, line.text]))
             .collect();
         lines.reverse();
         let (processes, unreadable) = (self.reader.names(), self.reader.unreadable());
@@ -69,10 +78,17 @@ impl Logs {
     fn push(&mut self, line: Line) {
         self.newest += 1;
         self.bytes += line.text.len();
-        self.lines.push_back((line.level(), line));
+        self.lines.push_back((self.newest, line.level(), line));
         while self.lines.len() > LINES_MAX || self.bytes > BYTES_MAX {
-            let Some((_, old)) = self.lines.pop_front() else { break };
-            self.bytes -= old.text.len();
+            let Some(old) = self.lines.pop_front() else { break };
+            self.bytes -= old.2.text.len();
+            let older = self.older.entry(old.2.process.clone()).or_default();
+            older.push_back(old);
+            while older.len() > OLDER_MAX
+                || older.iter().map(|(_, _, line)| line.text.len()).sum::<usize>() > OLDER_BYTES_MAX
+            {
+                older.pop_front();
+            }
         }
     }
 }
@@ -118,6 +134,25 @@ mod tests {
         assert_eq!(numbers(Filter { process: Some("a".into()), ..filter(0) }), [1, 2]);
         assert_eq!(numbers(Filter { process: Some(String::new()), ..filter(0) }), [4]);
         assert_eq!(numbers(Filter { text: "Water".into(), ..filter(0) }), [3]);
+        std::fs::remove_dir_all(run).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_writes_much_does_not_hide_the_last_lines_of_another() {
+        let run = std::env::temp_dir().join(format!("tahti-dash-quiet-{}", std::process::id()));
+        std::fs::create_dir_all(&run).unwrap();
+        let mut logs = logs(&[("quiet", Origin::Output, "armed"), ("quiet", Origin::Output, "at rate")]);
+        logs.reader = Reader::of_folder(run.clone());
+        for _ in 0..2 * LINES_MAX {
+            logs.push(Line { stamp: String::new(), process: "a".into(), origin: Origin::Output, text: "x".into() });
+        }
+        let answer = logs.look(&Filter { process: Some("quiet".into()), ..filter(0) }).unwrap();
+        let texts: Vec<_> = answer["lines"].as_array().unwrap().iter().map(|line| line[4].clone()).collect();
+        assert_eq!(texts, ["armed", "at rate"]);
+        let all = logs.look(&filter(0)).unwrap();
+        assert_eq!(all["lines"].as_array().unwrap().len(), ANSWER_MAX);
+        assert_eq!(logs.look(&filter(logs.newest)).unwrap()["lines"], json!([]));
+        assert_eq!(logs.older["a"].len(), OLDER_MAX);
         std::fs::remove_dir_all(run).unwrap();
     }
 
