@@ -68,7 +68,7 @@ impl Site {
 fn logged_samples_are_in_the_cluster_once_although_logger_and_node_are_killed() {
     let mut site = Site::new();
     let mut logs = Running::until(&mut site.command(&["serve", &site.file]), "then sent to cassandra://");
-    logs.hears("the cluster takes what is logged");
+    logs.hears("the cluster accepts the logged samples");
     eventually("samples are in the cluster", || site.counts(&site.cluster()).len() > 10);
     let refused = site.ask("upload", &[&site.log(), &site.cluster()]);
     let said = String::from_utf8(refused.stderr).unwrap();

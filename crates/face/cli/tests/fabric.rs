@@ -173,7 +173,7 @@ fn hosts_send_requests_to_each_other_and_a_cut_link_is_a_reply_that_names_the_ho
     // The rules of the receiving host apply.
     let denied = a.ask(&["put/sr_mag_shut/1A"]);
     assert!(denied.starts_with("tahti: DENIED: no rule allows user 0 process "), "{denied}");
-    assert!(denied.contains(" host a put sr_mag_shut"), "{denied}");
+    assert!(denied.contains(" host a to put sr_mag_shut"), "{denied}");
     let done = c.ask(&["put/sr_mag_shut/1A"]);
     assert!(done.starts_with("put/sr_mag_shut/1A for uid 0 of host "), "{done}");
     let done = a.ask(&["put/sr_mag_open/1A"]);

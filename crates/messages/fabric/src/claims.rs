@@ -119,7 +119,7 @@ mod tests {
         assert!(claims.remove(&a, "y").is_empty() && claims.remove(&a, "never").is_empty());
         assert_eq!(claims.remove(&a, "o0007"), BTreeSet::from([a.clone(), b.clone()]));
         assert_eq!((count(claims.known()), &claims.known()[&b]), (CLAIMS_MAX, &BTreeSet::from(["x1".to_owned()])));
-        assert!(claims.left_out().unwrap().contains("here: 1 of host b; let"));
+        assert!(claims.left_out().unwrap().contains("here: 1 of host b; serve"));
         claims.remove(&a, "o0008");
         assert_eq!(claims.left_out(), None);
         assert!(claims.remove(&b, "x1").contains(&b) && claims.remove(&b, "x2").contains(&b));
