@@ -1,22 +1,33 @@
 //! Draws the screen from the last sample, the view settings and the present time.
 
+mod panes;
+
 use super::Sort;
 use super::seen::{NoLook, PlantSample};
 use super::view::{Pane, Then, View, keys};
+use crate::control::outcome_colour;
 use crate::out::Colour;
-use crate::ps::{megabytes, more, state_colour};
+use crate::ps::{megabytes, state_colour};
+use alarm::Severity;
 use base::{DurNs, MonoNs, Visible};
-use keep::supervisor::control::{LoopHistogram, ProcessStatus};
+use keep::supervisor::control::{Outcome, ProcessStatus};
+use keep::supervisor::logs::Line as LogLine;
 use keep::supervisor::{phase_word, short};
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};
-use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
 use std::iter::successors;
 
 /// Preferred height of a pane in rows.
 const PANE_ROWS: u16 = 9;
-const KEYS: &str = "q quit  ? help  / filter  t threads  p pause  tab pane  cmdrno sort";
+const KEYS: &str = "? help  q quit  / filter  Tab panes  s start  x stop  R restart";
+/// Samples kept of each figure that is drawn over time.
+const HISTORY: usize = 60;
+/// Log lines kept of each process.
+const LOG_LINES: usize = 200;
+/// Height of a bar in eighths.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Everything that the screen depends on.
 #[derive(Debug)]
@@ -29,9 +40,43 @@ pub(super) struct Model {
     pub(super) trouble: Option<NoLook>,
     /// Age from which a sample is marked as stale.
     pub(super) stale: DurNs,
+    /// CPU usage of each process in percent of one CPU, oldest first.
+    pub(super) history: BTreeMap<String, VecDeque<f64>>,
+    /// The newest log lines of each process, oldest first.
+    pub(super) logs: BTreeMap<String, VecDeque<LogLine>>,
+    /// What the last action did.
+    pub(super) answer: Option<Result<String, String>>,
+}
+
+/// Appends to a list of bounded length.
+fn append<T>(list: &mut VecDeque<T>, one: T, most: usize) {
+    list.push_back(one);
+    while list.len() > most {
+        list.pop_front();
+    }
 }
 
 impl Model {
+    pub(super) fn new(plant: &str, view: View, stale: DurNs) -> Self {
+        let (history, logs) = (BTreeMap::new(), BTreeMap::new());
+        Self { plant: plant.to_owned(), view, seen: None, trouble: None, stale, history, logs, answer: None }
+    }
+
+    /// Takes a sample.
+    pub(super) fn take(&mut self, mut seen: Box<PlantSample>) {
+        let lives = |name: &String| seen.plant.processes.iter().any(|one| one.name == *name);
+        self.history.retain(|name, _| lives(name));
+        self.logs.retain(|name, _| lives(name));
+        for one in &seen.plant.processes {
+            let percent = one.pid.and_then(|pid| seen.percents.get(&pid)).copied().unwrap_or(0.0);
+            append(self.history.entry(one.name.clone()).or_default(), percent, HISTORY);
+        }
+        for line in seen.log.drain(..) {
+            append(self.logs.entry(line.process.clone()).or_default(), line, LOG_LINES);
+        }
+        (self.seen, self.trouble) = (Some(seen), None);
+    }
+
     /// The displayed processes, filtered and sorted.
     pub(super) fn processes(&self) -> Vec<&ProcessStatus> {
         let Some(seen) = &self.seen else { return Vec::new() };
@@ -70,7 +115,7 @@ impl Model {
 
     /// Draws the process table, and below it as many panes as fit.
     fn body(&self, lines: &mut Vec<Line<'static>>, above_keys: u16, width: u16, now: MonoNs) {
-        let rest = above_keys.saturating_sub(2);
+        let rest = above_keys.saturating_sub(lines.len() as u16);
         let panes = (rest / 2 / PANE_ROWS).clamp(u16::from(rest >= 12), Pane::ALL.len() as u16);
         let lower = if panes == 0 { 0 } else { rest / 2 };
         let processes = self.processes();
@@ -97,13 +142,26 @@ impl Model {
             return vec![Line::from(vec![head(&self.plant), text(&format!(": {why}"))]), Line::default()];
         };
         let (plant, age) = (&seen.plant, now - seen.plant.now);
-        let first = format!(
-            ": {} for {}, {}, supervisor {}",
-            phase_word(plant.phase),
-            short(plant.now - plant.since),
-            plant.shield,
-            plant.supervisor
-        );
+        let outcome = &plant.outcome;
+        let (sign, colour) = match outcome {
+            Outcome::Good => ("●", outcome_colour(outcome)),
+            Outcome::Degraded(_) => ("▲", outcome_colour(outcome)),
+            Outcome::Failed(_) => ("◆", outcome_colour(outcome)),
+        };
+        let first = vec![
+            head(&plant.name),
+            text(&format!(": {} for {}, ", phase_word(plant.phase), short(plant.now - plant.since))),
+            coloured(screen_colour(colour), &format!("{sign} {}", outcome.word())),
+            text(&format!(", {}, supervisor {}", plant.shield, plant.supervisor)),
+        ];
+        let reason = match outcome.reasons() {
+            [] => text("all promises are kept"),
+            [first, rest @ ..] => {
+                let more =
+                    if rest.is_empty() { String::new() } else { format!(" (and {} more: `tahti ps`)", rest.len()) };
+                coloured(screen_colour(colour), &format!("{}{more}", first.words(&short)))
+            }
+        };
         let mut second = Vec::new();
         if self.view.paused {
             second.push(coloured(Color::Yellow, &format!("PAUSED {} ago  ", short(age))));
@@ -112,17 +170,27 @@ impl Model {
             second.push(coloured(Color::Red, &format!("STALE: this is {} old{why}  ", short(age))));
         }
         second.push(match &seen.alarms {
-            Ok((0, acknowledged)) => text(&format!("alarms: none active, {acknowledged} acknowledged")),
-            Ok((active, acknowledged)) => {
-                coloured(Color::Red, &format!("alarms: {active} active, {acknowledged} acknowledged"))
+            Ok(all) => {
+                let mut active = all.rows.iter().filter(|alarm| alarm.severity.is_active()).peekable();
+                let colour = active.peek().map_or(Color::Reset, |worst| severity_colour(worst.severity));
+                let names: Vec<&str> = active.by_ref().take(2).map(|alarm| alarm.path.as_str()).collect();
+                let more = match active.count() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                match names.is_empty() {
+                    true => text(&format!("alarms: none active, {} acknowledged", all.acknowledged)),
+                    false => coloured(colour, &format!("alarms: {}{more}", names.join(", "))),
+                }
             }
             Err(why) => faint(&format!("alarms: {}", why.brief())),
         });
         if let Some(late) = &seen.late {
             second.push(text(&format!("; late {} of {}", late.late, late.wakeups)));
         }
-        second.push(faint(&format!("; top itself {:.1} %", seen.own)));
-        vec![Line::from(vec![head(&plant.name), text(&first)]), Line::from(second)]
+        let cpus = seen.cpus.iter().map(|(cpu, percent)| format!("{cpu} {}", bar(*percent, 100.0)));
+        let third = format!("CPUs  {}   top itself {:.1} %", cpus.collect::<Vec<_>>().join("  "), seen.own);
+        vec![Line::from(first), reason.into(), Line::from(second), faint(&third).into()]
     }
 
     /// Why the supervisor does not answer.
@@ -145,8 +213,8 @@ impl Model {
     /// The table of processes and, if enabled, their threads.
     fn table(&self, processes: &[&ProcessStatus], chosen: usize, room: u16, width: u16) -> Vec<Line<'static>> {
         let heads = format!(
-            "  {:<15} {:>7} {:<9} {:<9} {:<6} {:>6} {:>8} {:>6} {:>4}",
-            "process", "pid", "state", "class", "cpus", "cpu %", "memory", "missed", "rst"
+            "  {:<15} {:>7} {:<9} {:<9} {:<6} {:>6} {:>8} {:>6} {:>4}  {}",
+            "process", "pid", "state", "class", "cpus", "cpu %", "memory", "missed", "rst", "cpu over time"
         );
         let mut rows = Vec::new();
         let mut chosen_row = 0;
@@ -175,12 +243,7 @@ impl Model {
     fn row(&self, one: &ProcessStatus, chosen: bool, width: u16) -> Line<'static> {
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let percent = one.pid.and_then(|pid| self.seen.as_ref()?.percents.get(&pid).copied());
-        let state = match state_colour(&one.state) {
-            Colour::Good => Color::Green,
-            Colour::Bad => Color::Red,
-            Colour::Doubtful => Color::Yellow,
-            Colour::Head | Colour::Faint => Color::Reset,
-        };
+        let state = screen_colour(state_colour(&one.state));
         let misses = one.loop_page.as_ref().map(|page| page.misses);
         let missed = format!("{:>6}", or(misses.map(|misses| misses.to_string())));
         let before = format!(
@@ -199,7 +262,8 @@ impl Model {
         let missed = if misses > Some(0) { coloured(Color::Red, &missed) } else { text(&missed) };
         let state = coloured(state, &format!("{:<9.9}", one.state));
         let mut line =
-            Line::from(vec![text(&before), state, text(&after), missed, text(&format!(" {:>4}", one.restarts))]);
+            Line::from(vec![text(&before), state, text(&after), missed, text(&format!(" {:>4}  ", one.restarts))]);
+        line.spans.extend(self.history.get(&one.name).map(|history| text(&sparkline(history, room_after(width)))));
         if chosen {
             line.spans.push(text(&" ".repeat(usize::from(width).saturating_sub(line.width()))));
             line.style = Style::new().add_modifier(Modifier::REVERSED);
@@ -211,11 +275,10 @@ impl Model {
         let Some((seen, pid)) = self.seen.as_ref().zip(one.pid) else { return Vec::new() };
         let all = seen.threads.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let line = |thread: &keep::supervisor::Thread| {
-            let percent = seen.percents.get(&-thread.tid).copied().unwrap_or(0.0);
+            let percent = seen.percents.get(&-thread.tid).map_or_else(|| "-".to_owned(), |one| format!("{one:.1}"));
             let (class, cpus) = (thread.class.to_string(), thread.cpus.to_string());
             let name = visible(&thread.name);
-            text(&format!("    {name:<13.13} {:>7} {:<9} {class:<9.9} {cpus:<6.6} {percent:>6.1}", thread.tid, ""))
-                .into()
+            text(&format!("    {name:<13.13} {:>7} {:<9} {class:<9.9} {cpus:<6.6} {percent:>6}", thread.tid, "")).into()
         };
         all.iter().filter(|_| all.len() > 1).map(line).collect()
     }
@@ -230,14 +293,24 @@ impl Model {
     ) -> Vec<Line<'static>> {
         let Some(seen) = &self.seen else { return Vec::new() };
         match pane {
-            Pane::Latency => latency(seen, chosen, room, width),
-            Pane::Late => late(seen, now),
-            Pane::Frames => frames(&seen.frames),
-            Pane::Details => chosen.map_or_else(Vec::new, |one| details(one, seen.plant.now)),
+            Pane::Latency => panes::latency(seen, chosen, room, width),
+            Pane::Late => panes::late(seen, now),
+            Pane::Frames => panes::frames(&seen.frames),
+            Pane::Details => chosen.map_or_else(Vec::new, |one| panes::details(one, seen.plant.now)),
+            Pane::Log => chosen.map_or_else(Vec::new, |one| panes::log(&one.name, self.logs.get(&one.name), room)),
+            Pane::Alarms => panes::alarms(seen),
         }
     }
 
     fn keys(&self) -> Line<'static> {
+        if let Some((action, name)) = &self.view.confirm {
+            return head(&format!("{} {name}?  y yes, any other key no", action.word())).into();
+        }
+        match &self.answer {
+            Some(Ok(done)) => return text(done).into(),
+            Some(Err(why)) => return coloured(Color::Red, why).into(),
+            None => {}
+        }
         if self.view.typing {
             return head(&format!("names that contain: {}_  (Enter, Esc)", self.view.filter)).into();
         }
@@ -250,8 +323,45 @@ impl Model {
             Sort::Name => "name",
         };
         let filter = if self.view.filter.is_empty() { String::new() } else { format!(" /{}", self.view.filter) };
-        faint(&format!("by {by}{filter}  {KEYS}")).into()
+        faint(&format!("{KEYS}  by {by}{filter}")).into()
     }
+}
+
+/// The terminal's colour.
+fn screen_colour(colour: Colour) -> Color {
+    match colour {
+        Colour::Good => Color::Green,
+        Colour::Bad => Color::Red,
+        Colour::Doubtful => Color::Yellow,
+        Colour::Head | Colour::Faint => Color::Reset,
+    }
+}
+
+fn severity_colour(severity: Severity) -> Color {
+    match severity {
+        Severity::Ok => Color::Reset,
+        _ if !severity.is_active() => Color::Reset,
+        Severity::Minor => Color::Yellow,
+        Severity::Invalid | Severity::Undefined => Color::Magenta,
+        _ => Color::Red,
+    }
+}
+
+/// Columns for a sparkline after the table's other columns.
+fn room_after(width: u16) -> usize {
+    usize::from(width).saturating_sub(84).min(HISTORY)
+}
+
+/// The newest values as bars, relative to their maximum, which is at least one percent.
+fn sparkline(values: &VecDeque<f64>, room: usize) -> String {
+    let newest = values.iter().skip(values.len().saturating_sub(room));
+    let most = newest.clone().copied().fold(1.0, f64::max);
+    newest.map(|value| bar(*value, most)).collect()
+}
+
+/// A bar of one character.
+fn bar(value: f64, most: f64) -> char {
+    BARS[((value / most * 7.0).round() as usize).min(7)]
 }
 
 /// Text from other programs. Control characters are escaped, so that it cannot control the terminal.
@@ -275,118 +385,8 @@ fn faint(words: &str) -> Span<'static> {
     text(words).style(Style::new().add_modifier(Modifier::DIM))
 }
 
-/// Histogram of the wake-up latency of a process's loop. The classes are powers of two; the bar length is the logarithm
-/// of the count.
-fn latency(seen: &PlantSample, chosen: Option<&ProcessStatus>, room: u16, width: u16) -> Vec<Line<'static>> {
-    let Some(one) = chosen else { return Vec::new() };
-    let (Some(page), Some(all)) = (&one.loop_page, seen.histograms.iter().find(|all| all.name == one.name)) else {
-        return vec![head(&format!("Wake-up latency: {} has no running loop", one.name)).into()];
-    };
-    let time = |time: Option<DurNs>| time.map_or_else(|| "?".to_owned(), short);
-    let (p50, p99, max) = (time(page.wake.p50), time(page.wake.p99), time(page.wake.max));
-    let title = format!(
-        "Wake-up latency of {}: p50 {p50}, p99 {p99}, max {max}; {} of {} missed",
-        one.name, page.misses, page.cycles
-    );
-    let classes = classes(all, usize::from(room.saturating_sub(1)));
-    let most = classes.iter().map(|class| class.2).max().unwrap_or(0);
-    let bars = usize::from(width).saturating_sub(36);
-    let bar = |count: u64| "#".repeat(((count as f64).ln_1p() / (most as f64).ln_1p() * bars as f64).ceil() as usize);
-    let row = |(from, to, count): &(i64, i64, u64)| {
-        let to = if *to == i64::MAX { "beyond".to_owned() } else { short(DurNs(*to)) };
-        text(&format!("{:>10} .. {to:>9} {count:>10} {}", short(DurNs(*from)), bar(*count))).into()
-    };
-    [head(&title).into()].into_iter().chain(classes.iter().map(row)).collect()
-}
-
-/// Merges the buckets into classes of a factor of 2, or of 4, 8 and so on until they fit into `room` lines.
-fn classes(all: &LoopHistogram, room: usize) -> Vec<(i64, i64, u64)> {
-    for step in 1..=64 {
-        let mut classes: Vec<(u32, (i64, i64, u64))> = Vec::new();
-        for (from, to, count) in &all.buckets {
-            let class = (*to).max(1).ilog2() / step;
-            match classes.last_mut() {
-                Some((last, (_, end, sum))) if *last == class => (*end, *sum) = (*to, *sum + count),
-                _ => classes.push((class, (*from, *to, *count))),
-            }
-        }
-        let mut found: Vec<_> = classes.into_iter().map(|class| class.1).collect();
-        if all.beyond > 0 {
-            found.push((found.last().map_or(0, |last| last.1), i64::MAX, all.beyond));
-        }
-        if found.len() <= room {
-            return found;
-        }
-    }
-    Vec::new()
-}
-
-fn late(seen: &PlantSample, now: MonoNs) -> Vec<Line<'static>> {
-    let Some(late) = &seen.late else {
-        return vec![head("Late wake-ups: no flight recorder runs; add [recorder] to the plant file").into()];
-    };
-    let age = short(now - late.now);
-    let title = format!("Wake-ups later than {} (as of {age} ago), newest first:", late.above);
-    [head(&title).into()]
-        .into_iter()
-        .chain(late.last.iter().map(|one| text(&crate::trace::late(one, now)).into()))
-        .collect()
-}
-
-fn frames(all: &Value) -> Vec<Line<'static>> {
-    let none = Vec::new();
-    let all = all.as_array().unwrap_or(&none);
-    let mut lines =
-        vec![head(if all.is_empty() { "Frames: the plant has none" } else { "Frames: use of their minors" }).into()];
-    for frame in all {
-        let word = |key: &str| frame[key].as_str().unwrap_or_default().to_owned();
-        if frame["error"].is_string() {
-            lines.push(coloured(Color::Yellow, &format!("  {}: {}", word("name"), word("error"))).into());
-            continue;
-        }
-        let (counts, minors) = (&frame["counts"], frame["minors"].as_array().unwrap_or(&none));
-        let (overruns, of) = (counts["overruns"].as_u64().unwrap_or(0), counts["minors"].as_u64().unwrap_or(0));
-        let line = format!("  {}: {}, {overruns} overruns in {of} minors", word("name"), word("state"));
-        lines.push(if overruns > 0 { coloured(Color::Red, &line) } else { text(&line) }.into());
-        for (at, minor) in minors.iter().enumerate() {
-            let length = minor["length_ns"].as_i64().unwrap_or(0);
-            let percent = |key: &str| {
-                minor[key].as_i64().map_or_else(
-                    || "?".to_owned(),
-                    |used| format!("{:.1} %", 100.0 * used as f64 / length.max(1) as f64),
-                )
-            };
-            let (p50, p99, max) = (percent("p50"), percent("p99"), percent("max"));
-            lines.push(
-                text(&format!("    minor {at} of {}: used p50 {p50}, p99 {p99}, max {max}", short(DurNs(length))))
-                    .into(),
-            );
-        }
-    }
-    lines
-}
-
-fn details(one: &ProcessStatus, now: MonoNs) -> Vec<Line<'static>> {
-    let up = one.started.map_or_else(|| "does not run".to_owned(), |at| format!("up for {}", short(now - at)));
-    let mut lines = vec![
-        head(&format!(
-            "{}: {}, {up}, {} threads, class {}, CPUs {}",
-            one.name,
-            one.state,
-            one.family_threads(),
-            one.class,
-            one.cpus
-        ))
-        .into(),
-    ];
-    lines.extend(one.last_end(now).map(|end| text(&format!("  last end: {end}")).into()));
-    lines.extend(one.shortfalls.iter().map(|what| coloured(Color::Yellow, &format!("  unavailable: {what}")).into()));
-    lines.extend(more(one).iter().map(|line| text(&format!("  {}", line.trim_start())).into()));
-    lines
-}
-
 fn help() -> Vec<Line<'static>> {
-    const ROWS: [(&str, &str); 13] = [
+    const ROWS: [(&str, &str); 14] = [
         ("q, ^C", "quit"),
         ("? h", "this help, and back"),
         ("up down j k", "choose a process; PgUp, PgDn, Home, End"),
@@ -394,8 +394,9 @@ fn help() -> Vec<Line<'static>> {
         ("c m d", "order by processor time, memory, deadlines missed"),
         ("r n o", "order by restarts, name, as in the plant file"),
         ("t", "threads of each process"),
-        ("Tab, 1 2 3 4", "latency, late wake-ups, frames, details"),
+        ("Tab, 1 to 6", "latency, late wake-ups, frames, details, log, alarms"),
         ("Enter", "details of the chosen process"),
+        ("s x R", "start, stop or restart the chosen process, after y"),
         ("p", "pause"),
         ("^Z", "suspend; `fg` continues"),
         ("", "cpu: percent of one CPU since the last update; rst: restarts"),

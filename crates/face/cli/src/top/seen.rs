@@ -5,10 +5,13 @@ use crate::failure::Failure;
 use crate::ps::{Before, percent};
 use alarm::Severity;
 use alarm::wire::List;
-use base::MonoNs;
+use base::{CpuId, DurNs, MonoNs};
 use dash::{Alarms, AlarmsError, Frames};
 use keep::supervisor::Thread;
 use keep::supervisor::control::{LoopHistogram, Reply, Request, Status as Plant};
+use keep::supervisor::logs::{Line, Reader};
+use keep::supervisor::rundir::RunDir;
+use proc::stat::CpuTimes;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,13 +32,39 @@ pub(super) struct PlantSample {
     pub(super) histograms: Vec<LoopHistogram>,
     /// `None` if no flight recorder runs.
     pub(super) late: Option<recorder::status::Status>,
-    /// The number of active and of acknowledged alarms, or why they are unknown.
-    pub(super) alarms: Result<(usize, usize), AlarmsError>,
+    /// The alarms, or why they are unknown.
+    pub(super) alarms: Result<AlarmsSample, AlarmsError>,
     /// In the format of [`Frames::look`].
     pub(super) frames: Value,
+    /// Use of each CPU since the previous sample in percent.
+    pub(super) cpus: Vec<(CpuId, f64)>,
+    /// Log lines since the previous sample.
+    pub(super) log: Vec<Line>,
     /// CPU usage of this process in percent of one CPU.
     pub(super) own: f64,
 }
+
+/// The alarms of a plant that are not hidden.
+#[derive(Debug, Default)]
+pub(super) struct AlarmsSample {
+    /// The most severe first, then the oldest; at most [`ALARMS_MAX`].
+    pub(super) rows: Vec<ActiveAlarm>,
+    /// Number of acknowledged alarms.
+    pub(super) acknowledged: usize,
+}
+
+/// An alarm that is active or acknowledged.
+#[derive(Debug)]
+pub(super) struct ActiveAlarm {
+    pub(super) path: String,
+    pub(super) severity: Severity,
+    pub(super) message: String,
+    /// Time since its stamp.
+    pub(super) age: DurNs,
+}
+
+/// Maximum alarms of a sample.
+const ALARMS_MAX: usize = 100;
 
 /// A sample, or why there is none.
 pub(super) type Look = Result<Box<PlantSample>, NoLook>;
@@ -55,6 +84,8 @@ pub(super) struct Looker {
     pub(super) looks: Receiver<Look>,
     /// Receives one byte for each sample.
     pub(super) bell: UnixStream,
+    /// The other end of `bell`.
+    rings: UnixStream,
     /// Pauses (true) or continues (false) the sampling.
     pub(super) pauses: Sender<bool>,
 }
@@ -64,6 +95,7 @@ impl Looker {
         let (send, looks) = channel();
         let (pauses, paused) = channel();
         let (mut rings, bell) = UnixStream::pair()?;
+        let ring = rings.try_clone()?;
         let mut looking = Looking::new(plant);
         let body = move || {
             let mut pause = false;
@@ -79,7 +111,12 @@ impl Looker {
             }
         };
         std::thread::Builder::new().name("top-looks".to_owned()).spawn(body)?;
-        Ok(Self { looks, bell, pauses })
+        Ok(Self { looks, bell, rings: ring, pauses })
+    }
+
+    /// A socket that wakes the screen when a byte is written to it.
+    pub(super) fn ring(&self) -> std::io::Result<UnixStream> {
+        self.rings.try_clone()
     }
 }
 
@@ -89,13 +126,17 @@ struct Looking {
     before: Option<Before>,
     alarms: Alarms,
     frames: Frames,
+    cpus: Vec<(Option<CpuId>, CpuTimes)>,
+    logs: Reader,
     own: (MonoNs, i64),
 }
 
 impl Looking {
     fn new(plant: &str) -> Self {
         let (alarms, frames) = (Alarms::new(plant), Frames::new(plant));
-        Self { name: plant.to_owned(), before: None, alarms, frames, own: (mono_now(), own_time()) }
+        let logs = Reader::new(&RunDir::find(plant));
+        let (before, cpus, own) = (None, Vec::new(), (mono_now(), own_time()));
+        Self { name: plant.to_owned(), before, alarms, frames, cpus, logs, own }
     }
 
     fn look(&mut self) -> Look {
@@ -115,17 +156,40 @@ impl Looking {
             plant.processes.iter().filter_map(|one| Some((one.pid?, percent(one, plant.now, before)))).collect();
         let mut times = times_of(&plant);
         for thread in threads.values().flatten() {
-            percents.insert(-thread.tid, share(&plant, thread.tid, thread.cpu, before));
+            if before.is_some_and(|(_, times)| times.contains_key(&-thread.tid)) {
+                percents.insert(-thread.tid, share(&plant, thread.tid, thread.cpu, before));
+            }
             times.insert(-thread.tid, thread.cpu);
         }
         self.before = Some((plant.now, times));
         let late = recorded(&self.name);
-        let alarms = self.alarms.list().map(|list| standing(&list));
+        let alarms = self
+            .alarms
+            .list()
+            .map(|list| AlarmsSample::of(&list, i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX)));
+        let cpus = self.cpus();
+        // Without logs, the pane says so.
+        let log = self.logs.fresh().unwrap_or_default();
         let frames = self.frames.look();
         let (now, used) = (mono_now(), own_time());
         let own = 100.0 * (used - self.own.1) as f64 / (now - self.own.0).0.max(1) as f64;
         self.own = (now, used);
-        Ok(Box::new(PlantSample { plant, percents, threads, histograms, late, alarms, frames, own }))
+        Ok(Box::new(PlantSample { plant, percents, threads, histograms, late, alarms, frames, cpus, log, own }))
+    }
+
+    /// Use of each CPU since the previous sample.
+    fn cpus(&mut self) -> Vec<(CpuId, f64)> {
+        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let now = proc::stat::cpu_times(&text).unwrap_or_default();
+        let before = std::mem::replace(&mut self.cpus, now);
+        let idle = |times: &CpuTimes| times.idle + times.iowait;
+        let one = |(cpu, times): &(Option<CpuId>, CpuTimes)| {
+            let earlier = before.iter().find(|(other, _)| other == cpu)?.1;
+            let all = times.total().checked_sub(earlier.total()).filter(|all| *all > 0)?;
+            let rest = idle(times).saturating_sub(idle(&earlier));
+            Some(((*cpu)?, 100.0 * all.saturating_sub(rest) as f64 / all as f64))
+        };
+        self.cpus.iter().filter_map(one).collect()
     }
 }
 
@@ -135,8 +199,26 @@ fn own_time() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-fn standing(list: &List) -> (usize, usize) {
-    let shown = list.rows.iter().filter(|row| row.state.hidden().is_none());
-    let (active, rest): (Vec<_>, Vec<_>) = shown.partition(|row| row.state.alarm.severity.is_active());
-    (active.len(), rest.iter().filter(|row| row.state.alarm.severity != Severity::Ok).count())
+impl AlarmsSample {
+    /// `now` in nanoseconds since 1970.
+    fn of(list: &List, now: i64) -> Self {
+        let shown =
+            || list.rows.iter().filter(|row| row.state.hidden().is_none() && row.state.alarm.severity != Severity::Ok);
+        let mut rows: Vec<_> = shown().collect();
+        rows.sort_by_key(|row| {
+            (
+                !row.state.alarm.severity.is_active(),
+                std::cmp::Reverse(row.state.alarm.severity.level()),
+                row.state.alarm.time,
+            )
+        });
+        let one = |row: &alarm::wire::Row| ActiveAlarm {
+            path: row.path.clone(),
+            severity: row.state.alarm.severity,
+            message: row.state.alarm.message.clone(),
+            age: DurNs(now.saturating_sub(row.state.alarm.time.0).max(0)),
+        };
+        let acknowledged = shown().filter(|row| !row.state.alarm.severity.is_active()).count();
+        Self { rows: rows.into_iter().take(ALARMS_MAX).map(one).collect(), acknowledged }
+    }
 }

@@ -52,10 +52,12 @@ pub(super) enum Pane {
     Late,
     Frames,
     Details,
+    Log,
+    Alarms,
 }
 
 impl Pane {
-    pub(super) const ALL: [Self; 4] = [Self::Latency, Self::Late, Self::Frames, Self::Details];
+    pub(super) const ALL: [Self; 6] = [Self::Latency, Self::Late, Self::Frames, Self::Details, Self::Log, Self::Alarms];
 
     pub(super) fn next(self) -> Self {
         let at = Self::ALL.iter().position(|pane| *pane == self).unwrap_or_default();
@@ -63,10 +65,31 @@ impl Pane {
     }
 }
 
-/// The action after a key, in addition to drawing.
+/// A change of a process's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Start,
+    Stop,
+    Restart,
+}
+
+impl Action {
+    /// Its name, which is that of the command.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Restart => "restart",
+        }
+    }
+}
+
+/// The action after a key, in addition to drawing.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Go,
+    /// Change the state of this process.
+    Act(Action, String),
     /// Pause (true) or continue (false) the sampling.
     Pause(bool),
     /// Give the terminal back until the process is continued.
@@ -88,12 +111,14 @@ pub(super) struct View {
     pub(super) pane: Pane,
     pub(super) paused: bool,
     pub(super) help: bool,
+    /// The change that the next key confirms.
+    pub(super) confirm: Option<(Action, String)>,
 }
 
 impl View {
     pub(super) fn new(threads: bool, sort: Sort) -> Self {
         let (filter, pane) = (String::new(), Pane::Latency);
-        Self { threads, sort, filter, typing: false, chosen: None, pane, paused: false, help: false }
+        Self { threads, sort, filter, typing: false, chosen: None, pane, paused: false, help: false, confirm: None }
     }
 
     /// Handles a key. `names` are the displayed processes in their order.
@@ -102,6 +127,10 @@ impl View {
             Key::Control(3) => return Then::Quit,
             Key::Control(26) => return Then::Stop,
             _ if self.typing => self.type_filter(key),
+            _ if self.confirm.is_some() => {
+                let confirmed = self.confirm.take().filter(|_| matches!(key, Key::Char('y' | 'Y')));
+                return confirmed.map_or(Then::Go, |(action, name)| Then::Act(action, name));
+            }
             Key::Char('q' | 'Q') | Key::Control(4) => return Then::Quit,
             Key::Char('?' | 'h') => self.help = !self.help,
             Key::Escape if self.help => self.help = false,
@@ -114,6 +143,9 @@ impl View {
             Key::Char('n') => self.sort = Sort::Name,
             Key::Char('o') => self.sort = Sort::Order,
             Key::Char('/') => self.typing = true,
+            Key::Char('s') => self.confirm(Action::Start, names),
+            Key::Char('x') => self.confirm(Action::Stop, names),
+            Key::Char('R') => self.confirm(Action::Restart, names),
             Key::Char('p') => {
                 self.paused = !self.paused;
                 return Then::Pause(self.paused);
@@ -121,7 +153,7 @@ impl View {
             // Tab (9) and Enter (13).
             Key::Control(9) => self.pane = self.pane.next(),
             Key::Control(13) => self.pane = Pane::Details,
-            Key::Char(number @ '1'..='4') => self.pane = Pane::ALL[number as usize - '1' as usize],
+            Key::Char(number @ '1'..='6') => self.pane = Pane::ALL[number as usize - '1' as usize],
             Key::Up | Key::Char('k') => self.go(-1, names),
             Key::Down | Key::Char('j') => self.go(1, names),
             Key::PageUp => self.go(-10, names),
@@ -144,6 +176,10 @@ impl View {
             }
             _ => {}
         }
+    }
+
+    fn confirm(&mut self, action: Action, names: &[&str]) {
+        self.confirm = names.get(self.at(names)).map(|name| (action, (*name).to_owned()));
     }
 
     fn go(&mut self, steps: isize, names: &[&str]) {
@@ -185,6 +221,19 @@ mod tests {
             assert_eq!(view(&[end]).1, [Then::Quit]);
         }
         assert_eq!(view(&[26]).1, [Then::Stop]);
+    }
+
+    #[test]
+    fn a_process_is_changed_only_after_a_confirmation() {
+        let last = |pressed: &[u8]| view(pressed).1.pop().unwrap();
+        assert_eq!(last(b"jxy"), Then::Act(Action::Stop, "b".to_owned()));
+        assert_eq!(last(b"sY"), Then::Act(Action::Start, "a".to_owned()));
+        assert_eq!(last(b"Ry"), Then::Act(Action::Restart, "a".to_owned()));
+        for refused in [&b"xn"[..], b"x\x1b", b"x\r", b"xny", b"y"] {
+            assert_eq!(last(refused), Then::Go, "{refused:?}");
+        }
+        assert_eq!(last(b"xq"), Then::Go, "the key answers the question");
+        assert_eq!(view(b"x").0.confirm, Some((Action::Stop, "a".to_owned())));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 use super::*;
+use crate::top::seen::{ActiveAlarm, AlarmsSample};
 use base::{Policy, Size};
+use host::health::Reason;
 use host::supervise::Phase;
 use keep::supervisor::Figures;
-use keep::supervisor::control::{Family, LoopStatus, Outcome, Status};
+use keep::supervisor::control::{Family, LoopHistogram, LoopStatus, Status};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use serde_json::json;
@@ -41,6 +43,11 @@ fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
     }
 }
 
+fn alarm(path: &str, severity: Severity) -> ActiveAlarm {
+    let (message, age) = ("HIHI".to_owned(), DurNs(90_000_000_000));
+    ActiveAlarm { path: path.to_owned(), severity, message, age }
+}
+
 fn model() -> Model {
     let processes = vec![process("zebra", 11, None), process("loop", 12, Some(3)), process("\x1b]0;ape", 13, None)];
     let plant = Status {
@@ -67,13 +74,19 @@ fn model() -> Model {
         threads: BTreeMap::new(),
         histograms: vec![LoopHistogram { name: "loop".to_owned(), buckets, beyond: 1, sum: DurNs(0) }],
         late: None,
-        alarms: Ok((2, 1)),
+        alarms: Ok(AlarmsSample {
+            rows: vec![alarm("/rf/HV", Severity::Major), alarm("/rf/T", Severity::Minor)],
+            acknowledged: 1,
+        }),
+        cpus: vec![(0, 3.0), (1, 99.0)],
+        log: Vec::new(),
         frames: json!([{ "name": "sr", "state": "runs", "counts": counts, "minors": [minor] }]),
         own: 0.4,
     };
     let stale = DurNs::from_ms(3_000);
-    let view = View::new(false, Sort::Order);
-    Model { plant: "rf".to_owned(), view, seen: Some(Box::new(seen)), trouble: None, stale }
+    let mut model = Model::new("rf", View::new(false, Sort::Order), stale);
+    model.take(Box::new(seen));
+    model
 }
 
 fn screen(model: &Model, (columns, rows): (u16, u16), after: u64) -> Vec<String> {
@@ -89,12 +102,14 @@ fn a_usual_terminal_shows_processes_alarms_and_the_latency_of_the_chosen_one() {
     model.press(b"j");
     let rows = screen(&model, (80, 24), 0);
     let all = rows.join("\n");
-    assert!(rows[0].starts_with("rf: up for 1m40s, no shield"), "{all}");
-    assert!(rows[1].starts_with("alarms: 2 active, 1 acknowledged; top itself 0.4 %"), "{all}");
-    assert!(rows[4].starts_with("> loop") && rows[4].contains("42.0") && rows[4].contains(" 3    0"), "{all}");
+    assert!(rows[0].starts_with("rf: up for 1m40s, ● good, no shield"), "{all}");
+    assert!(rows[1].starts_with("all promises are kept"), "{all}");
+    assert!(rows[2].starts_with("alarms: /rf/HV, /rf/T "), "{all}");
+    assert!(rows[3].starts_with("CPUs  0 ▁  1 █   top itself 0.4 %"), "{all}");
+    assert!(rows[6].starts_with("> loop") && rows[6].contains("42.0") && rows[6].contains(" 3    0"), "{all}");
     assert!(all.contains("Wake-up latency of loop: p50 2.00 µs"), "{all}");
     assert!(
-        all.contains("beyond") && rows[23].starts_with("by plant  q quit") && rows[23].contains("cmdrno sort"),
+        all.contains("beyond") && rows[23].starts_with("? help  q quit") && rows[23].trim_end().ends_with("by plant"),
         "{all}"
     );
     let bars = |count: &str| {
@@ -138,11 +153,11 @@ fn keys_select_the_order_and_the_filter() {
 fn old_data_are_displayed_as_stale_and_paused_data_as_paused() {
     let mut model = model();
     assert!(!screen(&model, (80, 24), 3 * SECOND).join("").contains("STALE"));
-    assert!(screen(&model, (80, 24), 4 * SECOND)[1].starts_with("STALE: this is 4.0 s old"));
+    assert!(screen(&model, (80, 24), 4 * SECOND)[2].starts_with("STALE: this is 4.0 s old"));
     model.trouble = Some(NoLook::Silent("gone".to_owned()));
-    assert!(screen(&model, (80, 24), SECOND)[1].starts_with("STALE: this is 1.0 s old (gone)"));
+    assert!(screen(&model, (80, 24), SECOND)[2].starts_with("STALE: this is 1.0 s old (gone)"));
     model.press(b"p");
-    assert!(screen(&model, (80, 24), 9 * SECOND)[1].starts_with("PAUSED 9.0 s ago"));
+    assert!(screen(&model, (80, 24), 9 * SECOND)[2].starts_with("PAUSED 9.0 s ago"));
 }
 
 #[test]
@@ -202,7 +217,7 @@ fn late_wake_ups_are_shown_with_their_culprits_or_that_no_recorder_runs() {
 #[test]
 fn every_size_of_a_window_is_drawn() {
     let mut model = model();
-    for pressed in [&b""[..], b"t", b"?", b"?4", b"2", b"/x", b"\x1b\x1b[F"] {
+    for pressed in [&b""[..], b"t", b"?", b"?4", b"2", b"5", b"6", b"x", b"n/x", b"\x1b\x1b[F"] {
         model.press(pressed);
         for columns in [1, 2, 10, 40, 80, 300] {
             for rows in [1, 2, 3, 4, 5, 12, 15, 24, 60, 120] {
@@ -212,4 +227,66 @@ fn every_size_of_a_window_is_drawn() {
     }
     model.seen = None;
     assert!(screen(&model, (80, 24), 0)[0].starts_with("rf: reading"));
+}
+
+#[test]
+fn a_plant_that_is_not_good_shows_its_first_reason_and_the_number_of_others() {
+    let mut model = model();
+    let reason = |subject: &str| Reason {
+        subject: subject.to_owned(),
+        promise: "runs".to_owned(),
+        line: Some(26),
+        file: None,
+        found: "stopped by a signal".to_owned(),
+        from: DurNs(1),
+        lasted: DurNs(2),
+        lasts: true,
+        count: 1,
+        whole_life: false,
+        is_failure: true,
+    };
+    model.seen.as_mut().unwrap().plant.outcome = Outcome::Failed(vec![reason("loop"), reason("zebra")]);
+    let rows = screen(&model, (120, 24), 0);
+    assert!(rows[0].starts_with("rf: up for 1m40s, ◆ failed, no shield"), "{rows:?}");
+    assert!(rows[1].contains("loop: stopped by a signal") && rows[1].contains("(and 1 more: `tahti ps`)"), "{rows:?}");
+}
+
+#[test]
+fn the_log_of_the_chosen_process_and_the_alarms_have_panes() {
+    let mut model = model();
+    let mut again = model.seen.take().unwrap();
+    let line = |text: &str| LogLine::parse("loop", format!("2026-11-28T01:02:03.000Z {text}").as_bytes(), "");
+    again.log = (0..300).map(|nth| line(&format!("line {nth}"))).collect();
+    model.take(again);
+    assert_eq!(model.logs["loop"].len(), LOG_LINES);
+    model.press(b"j5");
+    let all = screen(&model, (120, 40), 0).join("\n");
+    assert!(all.contains("Log of loop") && all.contains("01:02:03 line 299") && !all.contains("line 3 "), "{all}");
+    model.press(b"6");
+    let all = screen(&model, (120, 40), 0).join("\n");
+    assert!(all.contains("MAJOR        /rf/HV for 1m30s: HIHI"), "{all}");
+}
+
+#[test]
+fn the_use_of_the_cpu_is_drawn_over_time_on_a_wide_terminal() {
+    let mut model = model();
+    for percent in [0.0, 50.0, 100.0] {
+        let mut next = model.seen.take().unwrap();
+        next.percents.insert(12, percent);
+        model.take(next);
+    }
+    let rows = screen(&model, (120, 24), 0);
+    assert!(rows[6].contains("▄▁▅█"), "{rows:?}");
+    assert!(!screen(&model, (80, 24), 0)[6].contains('█'));
+}
+
+#[test]
+fn an_action_asks_first_and_its_answer_replaces_the_keys() {
+    let mut model = model();
+    model.press(b"jx");
+    assert!(screen(&model, (80, 24), 0)[23].starts_with("stop loop?  y yes, any other key no"));
+    model.press(b"n");
+    assert!(screen(&model, (80, 24), 0)[23].starts_with("? help"));
+    model.answer = Some(Err("loop is needed by logger: stop logger, too".to_owned()));
+    assert!(screen(&model, (80, 24), 0)[23].starts_with("loop is needed by logger"));
 }
