@@ -33,7 +33,7 @@ impl End {
 }
 
 /// Passes the parts of a command line to `take`, in their order. In `letters`, a colon follows each option that takes a value.
-/// Options may follow words only if they may be `anywhere`.
+/// `--help` is `-h`. Options may follow words only if they may be `anywhere`.
 ///
 /// # Errors
 /// An unknown option, an option without its value, or the error of `take`.
@@ -55,6 +55,10 @@ pub(crate) fn each(
         if cluster == "-" {
             break;
         }
+        if cluster == "-help" && letters.contains('h') {
+            take(Part::Option('h', ""))?;
+            continue;
+        }
         let mut cluster = cluster.chars();
         while let Some(letter) = cluster.next() {
             let unknown = || End::Wrong(format!("Unrecognized option: '-{letter}'."));
@@ -72,4 +76,30 @@ pub(crate) fn each(
         }
     }
     rest.try_for_each(|word| take(Part::Word(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letters(letters: &str, words: &[&str]) -> Option<String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut taken = String::new();
+        let done = each(letters, true, &words, |part| {
+            match part {
+                Part::Word(word) => taken.push_str(word),
+                Part::Option(letter, value) => taken.push_str(&format!("-{letter}{value}")),
+            }
+            Ok(())
+        });
+        done.is_ok().then_some(taken)
+    }
+
+    #[test]
+    fn the_long_option_for_help_is_the_short_one() {
+        assert_eq!(letters("hw:", &["--help"]).as_deref(), Some("-h"));
+        assert_eq!(letters("hw:", &["-w1", "a", "--help"]).as_deref(), Some("-w1a-h"));
+        assert_eq!(letters("hw:", &["--", "--help"]).as_deref(), Some("--help"));
+        assert_eq!(letters("w:", &["--help"]), None);
+    }
 }
