@@ -216,7 +216,7 @@ fn judge_process(
         let why = process.ended.as_ref().map_or_else(String::new, |(_, cause)| format!(" after {cause}"));
         (Severity::Minor, format!("restarted{why}"))
     } else if now.misses > misses {
-        (Severity::Minor, format!("deadline missed {}", base::text::Counted((now.misses - misses) as usize, "time")))
+        (Severity::Minor, format!("skips periods: {} at its start", now.misses - misses))
     } else {
         (Severity::Ok, Severity::Ok.name().to_owned())
     }

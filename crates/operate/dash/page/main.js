@@ -181,7 +181,9 @@ function watch() {
   if (socket && now - Math.max(openedAt, heardAt) > SILENT_MS) lost(socket);
   if (refused) say(standing, refused);
   else if (!stale) {
-    say(standing, `you are ${tahti.role === "operator" ? "an operator" : "a viewer"}${dropped ? `, ${dropped} updates left out for newer ones` : ""}`);
+    say(standing, `you are ${tahti.role === "operator" ? "an operator" : "a viewer"}`);
+    // A slow connection or page shows fewer, but always the newest values.
+    standing.title = dropped ? `${dropped} updates were skipped for newer ones` : "";
   } else if (heardAt > 0) {
     say(standing, `STALE: nothing was heard from the dashboard since ${new Date(heardClock).toLocaleTimeString("sv")}; what is shown was true then`);
   }

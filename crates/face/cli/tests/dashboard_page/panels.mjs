@@ -84,7 +84,7 @@ async function asks() {
   assert.match(decodeURIComponent(new URL(page.url()).hash), /^#\/alarms\/\/.*\/RF$/);
   await page.waitForFunction(() => [...document.querySelectorAll("tr[data-alarm]")].every((row) => row.dataset.alarm.includes("/RF/")), null, patience);
   await page.getByRole("link", { name: "all areas" }).click();
-  await page.locator("tr[data-figure='alarms an hour']", { hasText: /\d/ }).waitFor(patience);
+  await page.locator("tr[data-figure='most in ten minutes']", { hasText: /\d/ }).waitFor(patience);
   await shot(page, "alarms", page.locator("section[aria-labelledby=alarms-title]"));
 
   await accessible(page, "alarms of a viewer");

@@ -5,6 +5,8 @@ import { svg } from "../draw.js";
 const HEADS = ["figure", { text: "last 24 h", number: true }, "good, tolerable, beyond", "good"];
 /** Fewer alarms than this give no meaningful shares. */
 const SHARES_MIN = 20;
+/** Alarms were evaluated for at least this long, or there is no meaningful rate. */
+export const RATE_MIN_SECS = 3600;
 const WIDTH = 120, HEIGHT = 14;
 const LISTED_MAX = 5;
 
@@ -24,7 +26,7 @@ function rows(figures) {
   const share = (severity) => (100 * (by[severity] ?? 0)) / alarms, first = top.slice(0, 10).reduce((sum, one) => sum + one.percent, 0);
   const enough = alarms >= SHARES_MIN;
   return [
-    ["alarms an hour", Number(figures.per_hour.toPrecision(2)).toString(), figures.per_hour, 6, 12, ""],
+    ...(figures.evaluated_secs >= RATE_MIN_SECS ? [["alarms an hour", Number(figures.per_hour.toPrecision(2)).toString(), figures.per_hour, 6, 12, ""]] : []),
     ["most in ten minutes", String(figures.ten_minutes_max), figures.ten_minutes_max, 2, 10, ""],
     ["time in floods", percent(figures.flooded_percent), figures.flooded_percent, 1, 1, " %"],
     ["chattering alarms", String(figures.chattering.length), figures.chattering.length, 0, 0, ""],
@@ -46,7 +48,7 @@ export function alarmFigures() {
   const part = (title, lines) => (lines.length ? [el("div", {}, el("h4", {}, title), el("ul", {}, ...lines.slice(0, LISTED_MAX).map((line) => el("li", {}, ...line))))] : []);
   const show = (figures) => {
     const after = figures.acknowledged_after_secs == null ? "" : `, half of them within ${time(figures.acknowledged_after_secs * 1e9)}`;
-    say(words, `${counted(figures.alarms, "alarm")} while alarms were evaluated (${time(figures.evaluated_secs * 1e9)}); ${figures.acknowledged} acknowledged${after}${figures.alarms < SHARES_MIN ? "; too few for shares" : ""}`);
+    say(words, `${counted(figures.alarms, "alarm")} while alarms were evaluated (${time(figures.evaluated_secs * 1e9)}); ${figures.acknowledged} acknowledged${after}${figures.alarms < SHARES_MIN ? "; too few for shares" : ""}${figures.evaluated_secs < RATE_MIN_SECS ? "; too short for a rate" : ""}`);
     list.fill(rows(figures).map(([name, text, value, good, limit, unit]) => {
       const [sign, kind] = judged(value, good, limit), target = good === limit ? `up to ${good}${unit}` : `up to ${good}${unit}, limit ${limit}${unit}`;
       return tr([name, el("span", { class: kind }, `${sign}${text}`), el("span", {}, band(value, good, limit)), target], HEADS, { "data-figure": name });

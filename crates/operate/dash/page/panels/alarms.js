@@ -1,6 +1,6 @@
 // Alarms, the worst first: active, acknowledged and hidden ones, with a tree of their areas and the figures of the alarm system. Operators acknowledge
 // and shelve them. The address selects an area or an alarm: `#/alarms/PATH`.
-import { alarmFigures } from "../alarms/figures.js";
+import { RATE_MIN_SECS, alarmFigures } from "../alarms/figures.js";
 import { counted, el, renew, say, table, time, tr } from "../dom.js";
 import { sparkline, tile } from "../draw.js";
 import { figure } from "../figures.js";
@@ -189,7 +189,9 @@ async function refresh() {
   try {
     const answer = await tahti.ask({ do: "alarm-figures" });
     figures.show(answer);
-    tiles.rate.show(`${Number(answer.per_hour.toPrecision(2))} /h`, "good: up to 6, limit: 12", { [answer.per_hour > 12 ? "wrong" : "doubt"]: answer.per_hour > 12 ? "over the limit of 12 an hour" : answer.per_hour > 6 ? "over 6 an hour" : "" });
+    const known = answer.evaluated_secs >= RATE_MIN_SECS, rate = known ? answer.per_hour : 0;
+    tiles.rate.show(known ? `${Number(rate.toPrecision(2))} /h` : "–", known ? "good: up to 6, limit: 12" : `${counted(answer.alarms, "alarm")} in ${time(answer.evaluated_secs * 1e9)}; a rate needs an hour`,
+      { [rate > 12 ? "wrong" : "doubt"]: rate > 12 ? "over the limit of 12 an hour" : rate > 6 ? "over 6 an hour" : "" });
   } catch (error) {
     figures.fail(error.message);
   }

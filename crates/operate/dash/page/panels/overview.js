@@ -106,7 +106,7 @@ function showAttention() {
   const raised = active.map((row) => tr([
     el("span", { class: `tag ${row.severity === "MINOR" ? "degraded" : "failed"}` }, `${row.severity === "MINOR" ? "▲" : row.severity === "MAJOR" ? "◆" : "■"} ${row.severity}`), link("alarms", row.path),
     time(Math.max(0, alarms.now_s - row.time.seconds) * 1e9), wide(`${row.current_severity === "OK" ? "over, not acknowledged: " : ""}${row.description ? `${row.description}: ` : ""}${row.message}, value ${row.value}`),
-    wide((row.guidance ?? []).map((guide) => `${guide.title}: ${guide.details}`).join("; ") || "acknowledge or shelve it on the page Alarms"),
+    wide((row.guidance ?? []).map((guide) => `${guide.title}: ${guide.details}`).join("; ") || (row.message.startsWith("skips periods") ? "the page Latency has the causes" : "find the cause, then acknowledge it on the page Alarms")),
   ], ATTENTION, { "data-attention": row.path, "data-key": row.path }));
   const all = [...promises, ...raised];
   attention.fill(all);
