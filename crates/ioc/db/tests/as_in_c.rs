@@ -1,6 +1,6 @@
 //! Behaviour of C's IOC that users rely on: order of monitors and links, SCAN at start, single records.
 
-use base::{MonoNs, Stamp};
+use base::{MonoNs, Scalar, Stamp, Str40, Value};
 use db::{Db, Macros, Now};
 
 const NOW: Now = Now { wall: Stamp { secs: 1_000_000_000, nanos: 0 }, mono: MonoNs(0) };
@@ -169,5 +169,32 @@ fn a_list_with_a_text_or_a_truth_value_is_refused_by_an_array_of_numbers() {
         [("n", "[1, \"2\"]"), ("n", "[1, true]"), ("n", "[1, 2, 3, \"4\"]"), ("s", "[true]"), ("a", "[1, \"2\"]")]
     {
         assert!(!takes(name, list), "{name} {list}");
+    }
+}
+
+#[test]
+fn elements_written_to_a_text_accessed_as_characters_are_characters() {
+    let mut db = database(
+        "record(stringout, \"so\") {} record(lso, \"lso\") { field(SIZV, 100) }
+         record(ao, \"ao\") { field(DESC, \"d\") field(OUT, \"so.VAL\") }",
+    );
+    let string = |text: &str| Value::Scalar(Scalar::String(Str40::new(text.as_bytes())));
+    let cases = [
+        ("so.VAL$", string("66"), "B"),
+        ("so.VAL$", string("12 volts"), "12 volts"),
+        ("so.VAL$", Value::from(vec![67.6, 68.0, 69.0]), "CDE"),
+        ("lso.VAL$", Value::Scalar(Scalar::I8(0)), ""),
+        ("lso.VAL$", Value::Scalar(Scalar::U8(67)), "C"),
+        ("ao.DESC$", Value::from(vec![72i8, 105, 0]), "Hi"),
+        ("ao.DESC$", Value::Scalar(Scalar::I8(0)), ""),
+        ("ao.OUT$", Value::Scalar(Scalar::I8(0)), ""),
+        // Not accessed as characters.
+        ("lso.VAL", Value::Scalar(Scalar::U8(0)), "0"),
+        ("lso.VAL", string("66"), "66"),
+    ];
+    for (name, value, expected) in cases {
+        let channel = db.find(name).unwrap();
+        db.put(&channel, &value, NOW).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(text(&mut db, name.trim_end_matches('$')), expected, "{name}, {value:?}");
     }
 }

@@ -35,6 +35,10 @@ impl Db {
                     bytes.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect()
                 }
                 Value::Array(Array::U8(bytes)) => bytes.iter().copied().take_while(|byte| *byte != 0).collect(),
+                // An array of one character, such as the end of an empty text.
+                Value::Scalar(Scalar::I8(0) | Scalar::U8(0)) => Vec::new(),
+                Value::Scalar(Scalar::I8(byte)) => vec![*byte as u8],
+                Value::Scalar(Scalar::U8(byte)) => vec![*byte],
                 _ => return Err(PutError::BadValue { what: "a link is written as text".into() }),
             };
             return self.put_link_field(rec, field, &base::raw::decode(&text)).map(|()| true);
@@ -106,7 +110,16 @@ impl Db {
     /// Writes without processing (dbPut).
     pub(crate) fn put_value(&mut self, channel: &Channel, value: &Value) -> Result<(), PutError> {
         let (rec, field) = (channel.record, channel.field);
-        if channel.long_string || self.records.is_long_text(rec, field) {
+        if channel.long_string {
+            let bytes: Vec<u8> = match value {
+                Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
+                Value::Array(Array::U8(bytes)) => bytes.clone(),
+                Value::Scalar(scalar) => characters(*scalar),
+                Value::Array(array) => (0..array.len()).filter_map(|at| array.get(at)).flat_map(characters).collect(),
+            };
+            return self.put_long_text(rec, field, &bytes);
+        }
+        if self.records.is_long_text(rec, field) {
             let bytes = match value {
                 Value::Array(Array::I8(bytes)) => bytes.iter().map(|byte| *byte as u8).collect(),
                 Value::Array(Array::U8(bytes)) => bytes.clone(),
@@ -411,4 +424,18 @@ pub(crate) fn bad_number(value: Scalar) -> PutError {
 
 fn whole_number(text: &str) -> bool {
     text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'+')
+}
+
+/// An element that is written to a text accessed as an array of characters (`$`): the character with this number, as in C. A
+/// text that is no number is written as it is.
+fn characters(element: Scalar) -> Vec<u8> {
+    let number = match element {
+        Scalar::String(text) => text.to_str().trim().parse().ok().filter(|number| (-128..=255).contains(number)),
+        other => conv::number::<i64>(other),
+    };
+    match (number, element) {
+        (Some(number), _) => vec![number as u8],
+        (None, Scalar::String(text)) => text.bytes().to_vec(),
+        (None, _) => Vec::new(),
+    }
 }
