@@ -352,10 +352,10 @@ fn room_after(width: u16) -> usize {
     usize::from(width).saturating_sub(84).min(HISTORY)
 }
 
-/// The newest values as bars, relative to their maximum, which is at least one percent.
+/// The newest values as bars, relative to their maximum, but at least to 10.
 fn sparkline(values: &VecDeque<f64>, room: usize) -> String {
     let newest = values.iter().skip(values.len().saturating_sub(room));
-    let most = newest.clone().copied().fold(1.0, f64::max);
+    let most = newest.clone().copied().fold(10.0, f64::max);
     newest.map(|value| bar(*value, most)).collect()
 }
 
