@@ -735,6 +735,9 @@ fn capset(mask: u64) -> i32 {
 mod tests {
     use super::*;
 
+    /// `RLIMIT_NOFILE`, whose type depends on the C library.
+    const NOFILE: u32 = 7;
+
     fn words(words: &[&str]) -> Vec<CString> {
         words.iter().map(|word| CString::new(*word).unwrap()).collect()
     }
@@ -758,7 +761,7 @@ mod tests {
             (Step::ResetSignals, true),
             (Step::NewSession, true),
             (Step::Directory(c"/".to_owned()), true),
-            (Step::Limit(libc::RLIMIT_NOFILE, 77, 77), true),
+            (Step::Limit(NOFILE, 77, 77), true),
             (Step::CloseFrom(3), true),
         ];
         let spawned = start("/bin/sh", &["sh", "-c", script], steps);
@@ -791,7 +794,7 @@ mod tests {
                 .unwrap();
             for (class, expected) in [("batch", 10), ("other", 10), ("batch:12", 12)] {
                 let policy = class.parse().unwrap();
-                let script = format!("test $(nice) = {expected}");
+                let script = format!("test $(cut -d' ' -f19 /proc/self/stat) = {expected}");
                 let steps = vec![(Step::Scheduling(Scheduling { policy, reset_on_fork: false }), true)];
                 let spawned = Prepared::new(
                     c"/bin/sh".to_owned(),

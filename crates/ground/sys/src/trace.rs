@@ -87,8 +87,7 @@ impl Traced {
     /// the child ended meanwhile. Its registers and signal mask are restored in any case.
     ///
     /// # Errors
-    /// Tracing itself failed, or the process has no vDSO with a `syscall` instruction.
-    #[cfg(target_arch = "x86_64")]
+    /// Tracing itself failed, or the process has no vDSO with the instruction for a system call.
     pub fn inject(&mut self, number: i64, args: [u64; 3]) -> Result<Option<i64>> {
         let outcome = self.call(number, args);
         match outcome {
@@ -101,16 +100,11 @@ impl Traced {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
     fn call(&mut self, number: i64, args: [u64; 3]) -> Result<Option<i64>> {
         let at = syscall_instruction(self.pid)?;
         let (saved, mask) = (registers(self.pid)?, signal_mask(self.pid)?);
         let mut call = saved;
-        call.rip = at;
-        call.rax = number as u64;
-        // There is no system call in progress that the kernel might restart.
-        call.orig_rax = u64::MAX;
-        (call.rdi, call.rsi, call.rdx) = (args[0], args[1], args[2]);
+        set_call(&mut call, at, number, args);
         // Signals stay pending, with their senders, until the child runs. Only SIGSTOP cannot be blocked.
         set_signal_mask(self.pid, u64::MAX)?;
         let answer = set_registers(self.pid, &call).and_then(|()| self.step());
@@ -126,7 +120,6 @@ impl Traced {
     }
 
     /// Executes one instruction of the child. Returns its result register, or `None` if the child ended.
-    #[cfg(target_arch = "x86_64")]
     fn step(&mut self) -> Result<Option<i64>> {
         loop {
             request(libc::PTRACE_SINGLESTEP, self.pid, 0, "step")?;
@@ -137,7 +130,7 @@ impl Traced {
                 Change::Stopped(_) => take(self.pid),
             }
             match change {
-                Change::Stopped(libc::SIGTRAP) => return Ok(Some(registers(self.pid)?.rax as i64)),
+                Change::Stopped(libc::SIGTRAP) => return Ok(Some(result_of(&registers(self.pid)?))),
                 // The stop came before the instruction, which must still be executed.
                 Change::Stopped(signal) if is_stop(signal) => self.stop = Some(signal),
                 other => {
@@ -148,14 +141,12 @@ impl Traced {
         }
     }
 
-    /// Supported only on x86_64.
+    /// Makes the child lock its memory, also what it maps later: `mlockall`. Results as of [`inject`](Self::inject).
     ///
     /// # Errors
-    /// Always `ENOSYS`.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub fn inject(&mut self, number: i64, _: [u64; 3]) -> Result<Option<i64>> {
-        let doing = format!("make process {} call system call {number}: built for x86_64 only", self.pid);
-        Err(Error { doing, errno: Errno::NOSYS })
+    /// As [`inject`](Self::inject).
+    pub fn lock_memory(&mut self) -> Result<Option<i64>> {
+        self.inject(libc::SYS_mlockall, [(libc::MCL_CURRENT | libc::MCL_FUTURE) as u64, 0, 0])
     }
 
     /// Resumes the child untraced, and delivers a stop signal received meanwhile. Returns whether it runs; `false` if
@@ -252,25 +243,33 @@ fn is_stop(signal: i32) -> bool {
     [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
 }
 
+/// The type of ptrace's requests.
+#[cfg(target_env = "musl")]
+type Request = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+/// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK`, whose type in the crate `libc` differs from that of other requests.
+const GETSIGMASK: Request = 0x420a;
+const SETSIGMASK: Request = 0x420b;
+
 /// A request of ptrace(2) without memory arguments.
-fn request(what: libc::c_uint, pid: i32, data: usize, doing: &str) -> Result<()> {
+fn request(what: Request, pid: i32, data: usize, doing: &str) -> Result<()> {
     // SAFETY: no memory is passed.
-    let answer = unsafe { libc::ptrace(what as _, pid, 0, data) };
+    let answer = unsafe { libc::ptrace(what, pid, 0, data) };
     if answer < 0 { Err(Error::last(format!("{doing} process {pid}"))) } else { Ok(()) }
 }
 
-#[cfg(target_arch = "x86_64")]
 fn signal_mask(pid: i32) -> Result<u64> {
     let mut mask = 0u64;
     // SAFETY: `mask` is writable for the eight bytes passed to the kernel.
-    let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, pid, size_of::<u64>(), &raw mut mask) };
+    let answer = unsafe { libc::ptrace(GETSIGMASK, pid, size_of::<u64>(), &raw mut mask) };
     if answer < 0 { Err(Error::last(format!("read the signal mask of process {pid}"))) } else { Ok(mask) }
 }
 
-#[cfg(target_arch = "x86_64")]
 fn set_signal_mask(pid: i32, mask: u64) -> Result<()> {
     // SAFETY: `mask` is readable for the eight bytes passed to the kernel.
-    let answer = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, pid, size_of::<u64>(), &raw const mask) };
+    let answer = unsafe { libc::ptrace(SETSIGMASK, pid, size_of::<u64>(), &raw const mask) };
     if answer < 0 { Err(Error::last(format!("set the signal mask of process {pid}"))) } else { Ok(()) }
 }
 
@@ -278,7 +277,6 @@ fn set_signal_mask(pid: i32, mask: u64) -> Result<()> {
 ///
 /// # Errors
 /// The kernel's: `EPERM`, `ESRCH`; `ETIMEDOUT` if it did not stop `within` this time (frozen, or starved of CPU time).
-#[cfg(target_arch = "x86_64")]
 pub fn user_registers(tid: i32, within: std::time::Duration) -> Result<Vec<(&'static str, u64)>> {
     // A separate tracer thread: when it ends, the kernel releases the traced thread in any case.
     let tracer = std::thread::spawn(move || {
@@ -305,61 +303,99 @@ pub fn user_registers(tid: i32, within: std::time::Duration) -> Result<Vec<(&'st
         }
         let found = registers(tid)?;
         request(libc::PTRACE_DETACH, tid, 0, "let run")?;
-        Ok(vec![
-            ("rip", found.rip),
-            ("rsp", found.rsp),
-            ("rbp", found.rbp),
-            ("rax", found.rax),
-            ("rbx", found.rbx),
-            ("rcx", found.rcx),
-            ("rdx", found.rdx),
-            ("rsi", found.rsi),
-            ("rdi", found.rdi),
-            ("r8", found.r8),
-            ("r9", found.r9),
-            ("r10", found.r10),
-            ("r11", found.r11),
-            ("r12", found.r12),
-            ("r13", found.r13),
-            ("r14", found.r14),
-            ("r15", found.r15),
-            ("eflags", found.eflags),
-            ("orig_rax", found.orig_rax),
-        ])
+        Ok(named(&found))
     });
     tracer.join().unwrap_or_else(|_| Err(Error { doing: format!("trace thread {tid}"), errno: Errno::IO }))
 }
 
-/// Supported only on x86_64.
-///
-/// # Errors
-/// Always `ENOSYS`.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn user_registers(tid: i32, _: std::time::Duration) -> Result<Vec<(&'static str, u64)>> {
-    Err(Error { doing: format!("read the registers of thread {tid}: built for x86_64 only"), errno: Errno::NOSYS })
+/// Makes the next instruction a system call. No call is in progress that the kernel might restart.
+#[cfg(target_arch = "x86_64")]
+fn set_call(registers: &mut libc::user_regs_struct, at: u64, number: i64, args: [u64; 3]) {
+    (registers.rip, registers.rax, registers.orig_rax) = (at, number as u64, u64::MAX);
+    [registers.rdi, registers.rsi, registers.rdx] = args;
 }
 
+#[cfg(target_arch = "aarch64")]
+fn set_call(registers: &mut libc::user_regs_struct, at: u64, number: i64, args: [u64; 3]) {
+    (registers.pc, registers.regs[8]) = (at, number as u64);
+    registers.regs[..3].copy_from_slice(&args);
+}
+
+/// Result of a system call.
 #[cfg(target_arch = "x86_64")]
+fn result_of(registers: &libc::user_regs_struct) -> i64 {
+    registers.rax as i64
+}
+
+#[cfg(target_arch = "aarch64")]
+fn result_of(registers: &libc::user_regs_struct) -> i64 {
+    registers.regs[0] as i64
+}
+
+/// The registers with gdb's names.
+#[cfg(target_arch = "x86_64")]
+fn named(found: &libc::user_regs_struct) -> Vec<(&'static str, u64)> {
+    vec![
+        ("rip", found.rip),
+        ("rsp", found.rsp),
+        ("rbp", found.rbp),
+        ("rax", found.rax),
+        ("rbx", found.rbx),
+        ("rcx", found.rcx),
+        ("rdx", found.rdx),
+        ("rsi", found.rsi),
+        ("rdi", found.rdi),
+        ("r8", found.r8),
+        ("r9", found.r9),
+        ("r10", found.r10),
+        ("r11", found.r11),
+        ("r12", found.r12),
+        ("r13", found.r13),
+        ("r14", found.r14),
+        ("r15", found.r15),
+        ("eflags", found.eflags),
+        ("orig_rax", found.orig_rax),
+    ]
+}
+
+#[cfg(target_arch = "aarch64")]
+fn named(found: &libc::user_regs_struct) -> Vec<(&'static str, u64)> {
+    const NAMES: [&str; 31] = [
+        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
+        "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30",
+    ];
+    let general = NAMES.into_iter().zip(found.regs);
+    [("pc", found.pc), ("sp", found.sp), ("cpsr", found.pstate)].into_iter().chain(general).collect()
+}
+
+/// ELF's number for the set of the general registers.
+const NT_PRSTATUS: usize = 1;
+
 fn registers(pid: i32) -> Result<libc::user_regs_struct> {
     // SAFETY: a struct of integers; all zero is valid.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    // SAFETY: `registers` is writable and has the layout that the kernel fills.
-    let answer = unsafe { libc::ptrace(libc::PTRACE_GETREGS, pid, 0, &raw mut registers) };
+    let mut place = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<libc::user_regs_struct>() };
+    // SAFETY: `registers` is writable, of the length in `place`, and has the layout that the kernel fills.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, pid, NT_PRSTATUS, &raw mut place) };
     if answer < 0 { Err(Error::last(format!("read the registers of process {pid}"))) } else { Ok(registers) }
 }
 
-#[cfg(target_arch = "x86_64")]
 fn set_registers(pid: i32, registers: &libc::user_regs_struct) -> Result<()> {
-    // SAFETY: `registers` is readable and has the layout that the kernel reads.
-    let answer = unsafe { libc::ptrace(libc::PTRACE_SETREGS, pid, 0, std::ptr::from_ref(registers)) };
+    let mut place = libc::iovec {
+        iov_base: std::ptr::from_ref(registers).cast_mut().cast(),
+        iov_len: size_of::<libc::user_regs_struct>(),
+    };
+    // SAFETY: `registers` is readable, of the length in `place`, and has the layout that the kernel reads.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_SETREGSET, pid, NT_PRSTATUS, &raw mut place) };
     if answer < 0 { Err(Error::last(format!("set the registers of process {pid}"))) } else { Ok(()) }
 }
 
-/// The address of a `syscall` instruction in the process's vDSO.
-#[cfg(target_arch = "x86_64")]
+/// The instruction for a system call.
+const SYSCALL: &[u8] = if cfg!(target_arch = "aarch64") { &[0x01, 0x00, 0x00, 0xd4] } else { &[0x0f, 0x05] };
+
+/// The address of an instruction for a system call in the process's vDSO.
 fn syscall_instruction(pid: i32) -> Result<u64> {
     use std::os::unix::fs::FileExt;
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let failed = |errno| Error { doing: format!("find a syscall instruction in the vDSO of process {pid}"), errno };
     let io = |error: std::io::Error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO));
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(io)?;
@@ -370,14 +406,14 @@ fn syscall_instruction(pid: i32) -> Result<u64> {
     let (start, end) = range.ok_or_else(|| failed(Errno::NOENT))?;
     let mut code = vec![0u8; (end.saturating_sub(start)).min(1 << 20) as usize];
     std::fs::File::open(format!("/proc/{pid}/mem")).and_then(|mem| mem.read_exact_at(&mut code, start)).map_err(io)?;
-    match code.windows(2).position(|pair| pair == SYSCALL) {
+    let mut starts = (0..code.len()).step_by(if cfg!(target_arch = "aarch64") { 4 } else { 1 });
+    match starts.find(|offset| code[*offset..].starts_with(SYSCALL)) {
         Some(offset) => Ok(start + offset as u64),
         None => Err(failed(Errno::NOENT)),
     }
 }
 
 #[cfg(test)]
-#[cfg(target_arch = "x86_64")]
 mod tests {
     use super::*;
     use crate::process::Process;

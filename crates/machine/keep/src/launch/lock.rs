@@ -7,22 +7,12 @@ use std::path::Path;
 use sys::root::RootDir;
 use sys::trace::Traced;
 
-const SYS_MLOCKALL: i64 = 151;
-/// `MCL_CURRENT | MCL_FUTURE`.
-const CURRENT_AND_FUTURE: u64 = 3;
-
 fn shortfall(found: String, remedy: impl Into<String>) -> Shortfall {
     Shortfall { wanted: "memory lock".to_owned(), found, remedy: remedy.into() }
 }
 
 /// Checks before the start that the memory of this program can be locked from outside.
 pub(super) fn lockable(spec: &LaunchSpec, program: &Path, identity: &Identity) -> Result<(), Shortfall> {
-    if cfg!(not(target_arch = "x86_64")) {
-        return Err(shortfall(
-            "locking the memory of other programs is built for x86_64 only".to_owned(),
-            "let the program call mlockall itself",
-        ));
-    }
     let special = program.metadata().is_ok_and(|data| data.permissions().mode() & 0o6000 != 0);
     let mut none = [0u8; 0];
     let with_capabilities =
@@ -72,7 +62,7 @@ pub(super) enum Locked {
 pub(super) fn lock_memory(pid: i32, mut traced: Traced) -> Result<Locked, Shortfall> {
     let failed =
         |error: sys::Error| shortfall(error.to_string(), "allow ptrace (kernel.yama.ptrace_scope, seccomp filters)");
-    let answer = traced.inject(SYS_MLOCKALL, [CURRENT_AND_FUTURE, 0, 0]).map_err(failed);
+    let answer = traced.lock_memory().map_err(failed);
     let status = RootDir::machine().read(&format!("/proc/{pid}/status")).unwrap_or_default();
     let runs = traced.release().map_err(failed)?;
     let Some(answer) = answer?.filter(|_| runs) else { return Ok(Locked::Ended) };
