@@ -14,20 +14,20 @@ fn main() {
     rustc.arg("--target").arg(format!("{arch}-unknown-linux-gnu"));
     rustc.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "tahti_heap", "-O"]);
     rustc.args(["-C", "panic=abort", "-C", "lto=fat", "-C", "codegen-units=1", "-C", "strip=symbols"]);
-    rustc.args([
-        "-C",
-        "link-arg=-nostdlib",
-        "-C",
-        "link-arg=-Wl,-z,undefs",
-        "-C",
-        "link-arg=-Wl,-soname,libtahti_heap.so",
-    ]);
-    if let Some(linker) =
-        env::var_os("RUSTC_LINKER").filter(|_| !env::var("TARGET").unwrap_or_default().contains("musl"))
-    {
-        let mut word = std::ffi::OsString::from("linker=");
-        word.push(linker);
-        rustc.arg("-C").arg(word);
+    let options = ["-nostdlib", "-z", "undefs", "-soname", "libtahti_heap.so"];
+    if env::var("HOST").unwrap_or_default().starts_with(&arch) {
+        let options = [options[0].to_owned(), format!("-Wl,{}", options[1..].join(","))];
+        rustc.args(options.map(|option| format!("-Clink-arg={option}")));
+        let is_static = env::var("TARGET").unwrap_or_default().contains("musl");
+        if let Some(linker) = env::var_os("RUSTC_LINKER").filter(|_| !is_static) {
+            let mut word = std::ffi::OsString::from("linker=");
+            word.push(linker);
+            rustc.arg("-C").arg(word);
+        }
+    } else {
+        // The host's linker knows only the host's processor; Rust's own knows all.
+        rustc.args(["-C", "linker=rust-lld", "-C", "linker-flavor=ld.lld"]);
+        rustc.args(options.map(|option| format!("-Clink-arg={option}")));
     }
     rustc.arg("-o").arg(&out).arg("preload/heap.rs");
     match rustc.output() {
