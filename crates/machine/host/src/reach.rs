@@ -88,9 +88,10 @@ impl Kind {
 }
 
 /// The kind of a row of `/proc/interrupts`.
-fn kind(name: &str) -> Kind {
+fn kind(name: &str, meaning: &str) -> Kind {
     match name {
         "LOC" => Kind::Tick,
+        _ if meaning.contains("arch_timer") => Kind::Tick,
         "RES" | "CAL" | "TLB" | "IWI" | "RTR" => Kind::Ipi,
         name if name.starts_with("IPI") => Kind::Ipi,
         _ => Kind::Interrupt,
@@ -141,7 +142,7 @@ pub fn reach(
         };
         for (name, meaning, counts) in &interrupts {
             let count = counts.get(&cpu).copied().unwrap_or(0);
-            let kind = kind(name);
+            let kind = kind(name, meaning);
             *match kind {
                 Kind::Tick => &mut here.ticks,
                 Kind::Ipi => &mut here.ipis,

@@ -62,6 +62,19 @@ impl<'a> Interrupts<'a> {
 }
 
 impl<'a> Row<'a> {
+    /// Whether each CPU has this interrupt for itself, so that it cannot be moved: on Arm, the numbers 16 to 31 of its controller
+    /// (*private peripheral interrupts*), such as the CPU's timer.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        let mut words = self.description.split_whitespace();
+        let is_gic = words.next().is_some_and(|chip| chip.starts_with("GIC"));
+        is_gic
+            && words
+                .next()
+                .and_then(|number| number.parse::<u32>().ok())
+                .is_some_and(|number| (16..32).contains(&number))
+    }
+
     /// The number of a device's interrupt.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
@@ -132,6 +145,19 @@ mod tests {
         40:          7          7   IR-IO-APIC   18-fasteoi   i801_smbus, ehci_hcd:usb1\n\
         LOC:      89108      93209   Local timer interrupts\n\
         ERR:          3\n";
+
+    #[test]
+    fn interrupts_that_each_cpu_has_for_itself_are_recognised_on_arm() {
+        let table = "           CPU0       CPU1\n\
+            11:      89108      93209     GICv3  27 Level     arch_timer\n\
+            19:          0          0     GICv3  23 Level     arm-pmu\n\
+            21:          5          0     GICv3  33 Level     uart-pl011\n\
+            31:          0          7   ITS-PCI-MSIX-0000:00:01.0   4 Edge      virtio0-req.3\n\
+            24:          1          0  IO-APIC  18-edge      ACPI:Ged\n";
+        let table = Interrupts::parse(table).unwrap();
+        let private: Vec<&str> = table.rows.iter().filter(|row| row.is_private()).map(|row| row.name).collect();
+        assert_eq!(private, ["11", "19"]);
+    }
 
     #[test]
     fn rows_have_counts_by_cpu_and_actions() {

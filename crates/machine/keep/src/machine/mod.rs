@@ -177,12 +177,12 @@ pub fn cpuset_path<'a>(text: &'a str, cgroup: &Cgroup) -> Option<&'a str> {
 }
 
 /// A name for each interrupt that stays the same if its number changes. Interrupts of the same name get a suffix in
-/// table order.
+/// table order. Those that each CPU has for itself, such as its timer on Arm, are left out: no CPU can have another's.
 #[must_use]
 pub fn irq_keys(table: &Interrupts<'_>) -> BTreeMap<IrqKey, u32> {
     let mut keys = BTreeMap::new();
     for row in &table.rows {
-        let Some(number) = row.number() else { continue };
+        let Some(number) = row.number().filter(|_| !row.is_private()) else { continue };
         let name = row.device_and_action();
         let mut key = IrqKey(name.clone());
         let mut copy = 2;
