@@ -17,7 +17,7 @@ use computation::{Computation, Work};
 pub(crate) use link::STREAM;
 pub(crate) use primes::PRIMES;
 use report::{Figure, Good, Latency, Row, Table, Target};
-use setting::{Ground, SETTINGS, Setting};
+use setting::{Ground, Setting};
 
 /// The row of the table.
 pub(crate) static BENCH: Bench = Bench {
@@ -35,7 +35,8 @@ pub(crate) static BENCH: Bench = Bench {
 /// A task repeatedly counts primes on one CPU for about 1 ms. Meanwhile two threads for each CPU, not bound to CPUs, compute pi (or Fourier transforms,
 /// `--work fft`) for 0, 70 or 100 % of the time. Each setting extends the previous one: plain (all in time sharing); priorities (the task FIFO 50, the interference
 /// nice 19); a shield for the task's CPU; the interference in a partition of half a CPU. The last setting has the interference in emulated
-/// guests instead of the partition. Prints the task's times as measured, and as *ours*, without the host's share by the kernel's events. The
+/// guests instead of the partition. The plain setting is also measured without power management: no CPU enters an idle state (`/dev/cpu_dma_latency`);
+/// a shield also sets the frequency governor. Prints the task's times as measured, and as *ours*, without the host's share by the kernel's events. The
 /// stream uses a link of limited rate between two temporary network namespaces (needs root, `ip` and `tc`), alone and under 100 %
 /// interference, in the same settings: TCP, UDP, and SCTP if the kernel has it. A datagram that is lost, or arrives more than 1 ms after it was due,
 /// misses its deadline. If iperf3 is installed, it alternates with the stream. Notes list the settings that the machine does not
@@ -98,11 +99,14 @@ fn run(matches: &ArgMatches, progress: &mut Progress) -> Result<BenchResult, Fai
     };
     if !args.no_primes {
         let explained = Explained::start(cpu);
-        let mut all: Vec<Condition> = conditions(&settings);
+        let awake = sys::thread::keep_awake(None).map(drop);
+        let mut all: Vec<Condition> = conditions(&settings, awake.is_ok());
+        found.notes.extend(awake.err().map(|why| format!("plain, without idle states: not measured: {why}")));
         for _ in 0..rounds {
             next("primes under interference")?;
             for one in &mut all {
                 ground.enter(one.setting)?;
+                let _awake = one.awake.then(|| sys::thread::keep_awake(None)).transpose()?;
                 let _computation = Computation::start(&ground, one.setting, one.level)?;
                 let class = one.setting.class(REAL_TIME);
                 one.add(primes::piece(&ground.place(), class, below, explained.as_ref().ok())?);
@@ -142,14 +146,21 @@ struct Times {
 struct Condition {
     setting: Setting,
     level: u32,
+    /// No CPU may enter an idle state.
+    awake: bool,
     times: Times,
     /// The 99th percentile of each piece, in microseconds.
     pieces: Vec<f64>,
 }
 
-fn conditions(settings: &[Setting]) -> Vec<Condition> {
-    let one = |setting, level| Condition { setting, level, times: Times::default(), pieces: Vec::new() };
-    settings.iter().flat_map(|setting| LEVELS.map(|level| one(*setting, level))).collect()
+/// All settings at all levels. If idle states can be prevented, the plain setting also without them.
+fn conditions(settings: &[Setting], awake: bool) -> Vec<Condition> {
+    let plain = awake.then_some((Setting::Plain, true));
+    let all = settings.iter().map(|setting| (*setting, false)).chain(plain);
+    let one = |(setting, awake)| {
+        LEVELS.map(|level| Condition { setting, level, awake, times: Times::default(), pieces: Vec::new() })
+    };
+    all.flat_map(one).collect()
 }
 
 impl Condition {
@@ -157,6 +168,10 @@ impl Condition {
         self.times.raw.extend(&piece.raw);
         self.times.ours.extend(&piece.ours);
         self.pieces.extend(Latency::of_times(&mut piece.raw).p99().map(|p99| p99.value));
+    }
+
+    fn word(&self) -> String {
+        format!("{}{}", self.setting.word(), if self.awake { " without idle states" } else { "" })
     }
 
     /// Its times, as measured and ours.
@@ -170,7 +185,7 @@ fn times(all: &mut [Condition]) -> Vec<Table> {
     let mut table = |level: u32| {
         let mut table = Table::new(format!("time of the prime task under {level} % interference"));
         for one in all.iter_mut().filter(|one| one.level == level) {
-            let (word, pieces) = (one.setting.word(), std::mem::take(&mut one.pieces));
+            let (word, pieces) = (one.word(), std::mem::take(&mut one.pieces));
             let [(measured, raw), (ours, rest)] = one.kinds();
             table = table.row(Row::latency(format!("{word}, {measured}"), Latency::of_times(raw), pieces));
             if !rest.is_empty() {
@@ -187,18 +202,20 @@ type Selector = fn(&Condition) -> &[u64];
 
 /// Spread of the times at full interference, compared with the plain setting. The times are sorted.
 fn spread(all: &[Condition]) -> Table {
-    let full = |setting| all.iter().find(move |one| one.setting == setting && one.level == 100);
+    let mut full: Vec<&Condition> = all.iter().filter(|one| one.level == 100).collect();
+    full.sort_by_key(|one| one.setting);
+    let is_plain = |one: &&Condition| one.setting == Setting::Plain && !one.awake;
     let mut table =
         Table::new("spread of the prime task's time under 100 % interference").columns("in the setting", "plain");
     let kinds: [(&str, Selector); 2] = [("as measured", |one| &one.times.raw), ("ours", |one| &one.times.ours)];
     for (name, of) in [("p99.9/p50", high as fn(&[u64]) -> Option<f64>), ("maximum / minimum", widest)] {
         for (kind, times) in kinds {
-            let plain = full(Setting::Plain).and_then(|one| of(times(one)));
-            for setting in SETTINGS.into_iter().skip(1) {
-                let Some(value) = full(setting).and_then(|one| of(times(one))) else { continue };
-                let row = Row::figure(format!("{name}, {}, {kind}", setting.word()), "", value).good(Good::Low);
+            let plain = full.iter().copied().find(is_plain).and_then(|one| of(times(one)));
+            for one in full.iter().filter(|one| !is_plain(one)) {
+                let Some(value) = of(times(one)) else { continue };
+                let row = Row::figure(format!("{name}, {}, {kind}", one.word()), "", value).good(Good::Low);
                 let row = row.against(plain.and_then(Figure::once));
-                let has_target = setting >= Setting::Shield && name.starts_with("p99.9");
+                let has_target = one.setting >= Setting::Shield && name.starts_with("p99.9");
                 table = table.row(if has_target { row.target(Target::ratio_at_most(SPREAD)) } else { row });
             }
         }
@@ -224,18 +241,31 @@ mod tests {
 
     #[test]
     fn a_spread_is_compared_with_the_plain_setting() {
-        let mut all = conditions(&[Setting::Plain, Setting::Shield]);
+        let mut all = conditions(&[Setting::Plain, Setting::Shield], true);
         for one in all.iter_mut().filter(|one| one.level == 100) {
-            let slow = if one.setting == Setting::Plain { 9_000_000 } else { 1_100_000 };
+            let slow = match (one.setting, one.awake) {
+                (Setting::Plain, false) => 9_000_000,
+                (Setting::Plain, true) => 3_000_000,
+                _ => 1_100_000,
+            };
             let runs = (0..2000).map(|nth| if nth % 200 == 7 { slow } else { 1_000_000 });
             one.add(Times { raw: runs.collect(), ours: Vec::new() });
         }
         let tables = times(&mut all);
-        assert_eq!(tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [2, 2, 2]);
+        assert_eq!(tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [3, 3, 3]);
         let spread = spread(&all);
         let names: Vec<&str> = spread.rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["p99.9/p50, shield, as measured", "maximum / minimum, shield, as measured"]);
-        let [row, widest] = &spread.rows[..] else { panic!("{names:?}") };
+        assert_eq!(
+            names,
+            [
+                "p99.9/p50, plain without idle states, as measured",
+                "p99.9/p50, shield, as measured",
+                "maximum / minimum, plain without idle states, as measured",
+                "maximum / minimum, shield, as measured"
+            ]
+        );
+        let [awake, row, _, widest] = &spread.rows[..] else { panic!("{names:?}") };
+        assert_eq!((awake.ours.as_ref().map(|ours| ours.value), awake.verdict), (Some(3.0), None));
         assert_eq!(row.ours.as_ref().map(|ours| ours.value), Some(1.1));
         assert_eq!(row.other.as_ref().map(|plain| plain.value), Some(9.0));
         assert_eq!((row.verdict, widest.verdict), (Some(report::Verdict::Reached), None));

@@ -30,7 +30,7 @@ pub(super) enum Setting {
 }
 
 /// All, in order of isolation.
-pub(super) const SETTINGS: [Setting; 5] =
+const SETTINGS: [Setting; 5] =
     [Setting::Plain, Setting::Priorities, Setting::Shield, Setting::Bounds, Setting::Guest];
 /// Processor time of the partition.
 const CPU_MAX: CpuMax = CpuMax { percent: 50, period: DurNs::from_ms(10) };

@@ -23,7 +23,7 @@ pub(super) const PAPER: Paper = Paper {
                 figures: &[("spread of the prime task", "maximum"), ("time of the prime task", "as measured")],
                 ..Run::NONE
             }],
-            differs: "one task and two threads of interference for each CPU; power management is as this machine has it",
+            differs: "one task and two threads of interference for each CPU; power management: with and without idle states, and the frequency governor of the shield",
             ..Entry::NONE
         },
         Entry {
