@@ -4,7 +4,7 @@
 //! build leaves no incomplete file there.
 
 use crate::peers;
-use crate::run::{Outcome, cargo, metadata, output, root, run};
+use crate::run::{ARM, ARM_EMULATOR, ARM_PRELOAD, Outcome, add_target, cargo, for_arm, metadata, output, root, run};
 use std::cell::Cell;
 use std::fs;
 use std::io::IsTerminal as _;
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Target whose C library is linked statically.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Packages that a static binary for 64-bit Arm is tested with.
+const EMULATOR: &[&str] = &["qemu-user"];
 
 /// Packages that build Python wheels.
 const WHEEL_MAKERS: &[&str] = &["setuptools>=61", "wheel"];
@@ -30,6 +33,7 @@ struct Product {
 const PRODUCTS: &[Product] = &[
     Product { name: "deb", steps: 4, make: deb },
     Product { name: "static", steps: 3, make: static_binary },
+    Product { name: "static-arm", steps: 3, make: static_arm },
     Product { name: "wheel", steps: 4, make: wheel },
     Product { name: "docs", steps: 2, make: docs },
 ];
@@ -48,7 +52,7 @@ struct Dist {
     steps: (Cell<usize>, usize),
 }
 
-/// `cargo xtask dist [deb|static|wheel|docs ...] [--profile dev]`.
+/// `cargo xtask dist [deb|static|static-arm|wheel|docs ...] [--profile dev]`.
 pub(crate) fn main(args: Vec<String>) -> Outcome {
     let mut profile = "lto".to_owned();
     let mut names = Vec::new();
@@ -57,7 +61,11 @@ pub(crate) fn main(args: Vec<String>) -> Outcome {
         match arg.as_str() {
             "--profile" => profile = args.next().ok_or("--profile needs lto, release or dev")?,
             name if PRODUCTS.iter().any(|product| product.name == name) => names.push(arg),
-            other => return Err(format!("unknown product {other:?}: expected deb, static, wheel, docs or --profile")),
+            other => {
+                return Err(format!(
+                    "unknown product {other:?}: expected deb, static, static-arm, wheel, docs or --profile"
+                ));
+            }
         }
     }
     let packages = metadata()?;
@@ -115,7 +123,13 @@ impl Dist {
         // On a terminal, cargo shows its progress.
         command.args((!std::io::stderr().is_terminal()).then_some("--quiet"));
         command.args(features);
-        command.args(target.iter().flat_map(|target| ["--target", target]));
+        match target {
+            // The host's `strip` knows only the host's processor.
+            Some(ARM) => {
+                drop(for_arm(&mut command).args(["--config", &format!("profile.{}.strip=true", self.profile)]))
+            }
+            target => drop(command.args(target.iter().flat_map(|target| ["--target", target]))),
+        }
         run(&mut command)?;
         let below = if self.profile == "dev" { "debug" } else { &self.profile };
         let place = root().join("target");
@@ -253,7 +267,7 @@ fn glibc_of(program: &Path) -> Result<(u32, u32), String> {
 /// A binary that runs on any Linux of this processor. It has a static C library and therefore no plug-ins.
 fn static_binary(dist: &Dist) -> Result<PathBuf, String> {
     dist.step("static: install the target");
-    run(Command::new("rustup").args(["target", "add", STATIC_TARGET]).env_remove("RUSTUP_TOOLCHAIN"))?;
+    add_target(STATIC_TARGET)?;
     dist.step("static: build");
     let built = dist.build("cli", Some(STATIC_TARGET), &[])?;
     dist.step("static: test");
@@ -264,6 +278,33 @@ fn static_binary(dist: &Dist) -> Result<PathBuf, String> {
         return Err(format!("{} is not static: ldd says {kind}", file.display()));
     }
     tried_out(&file, &dist.version)?;
+    Ok(file)
+}
+
+/// The same for 64-bit Arm. The emulator tests it with `check` alone; the guest `arm` of `cargo xtask test-vm` runs plants.
+fn static_arm(dist: &Dist) -> Result<PathBuf, String> {
+    dist.step("static-arm: install the target and its emulator");
+    peers::debian(EMULATOR)?;
+    add_target(ARM)?;
+    add_target(ARM_PRELOAD)?;
+    dist.step("static-arm: build");
+    let built = dist.build("cli", Some(ARM), &[])?;
+    dist.step("static-arm: test");
+    let stage = dist.stage("static-arm")?;
+    let file = stage.join(format!("tahti-{}-aarch64-static", dist.version));
+    run(Command::new("install").args(["-m", "755"]).arg(built.join("tahti")).arg(&file))?;
+    let emulated = |words: &[&str]| {
+        let mut command = Command::new(ARM_EMULATOR);
+        command.arg(&file).args(words).current_dir(&stage);
+        command
+    };
+    let version = output(&mut emulated(&["--version"]))?;
+    if version.trim() != format!("tahti {}", dist.version) {
+        return Err(format!("{} prints {version:?}", file.display()));
+    }
+    let plant = stage.join("plant").display().to_string();
+    run(&mut emulated(&["init", &plant]))?;
+    run(&mut emulated(&["check", &plant]))?;
     Ok(file)
 }
 

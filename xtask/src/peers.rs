@@ -46,19 +46,54 @@ pub(crate) fn debian(packages: &[&str]) -> Outcome {
 
 /// Unpacks a Debian package without installing it, so that no service starts. Its libraries must be installed already.
 pub(crate) fn unpacked(package: &str) -> Result<PathBuf, String> {
-    let place = folder().join(package);
+    unpacked_to(&folder().join(package), package, &[])
+}
+
+/// Unpacks the package for 64-bit Arm.
+pub(crate) fn unpacked_arm64(package: &str) -> Result<PathBuf, String> {
+    unpacked_to(&folder().join("arm64").join(package), package, &arm64()?)
+}
+
+fn unpacked_to(place: &Path, package: &str, options: &[String]) -> Result<PathBuf, String> {
     let files = place.join("unpacked");
     if !files.exists() {
-        std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-        let fetch =
-            "cd \"$0\" && rm -f ./*.deb && apt-get -qq download \"$1\" && dpkg -x ./*.deb next && mv next unpacked";
-        let fetch = || output(Command::new("sh").args(["-c", fetch]).arg(&place).arg(package));
-        if fetch().is_err() {
-            run(apt().arg("update"))?;
-            fetch()?;
-        }
+        download(package, place, options)?;
+        let unpack = "cd \"$0\" && dpkg -x ./*.deb next && mv next unpacked";
+        output(Command::new("sh").args(["-c", unpack]).arg(place))?;
     }
     Ok(files)
+}
+
+/// Downloads a Debian package into a folder, as its only package. These are options of `apt-get`.
+pub(crate) fn download(package: &str, place: &Path, options: &[String]) -> Outcome {
+    std::fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let fetch = "cd \"$0\" && rm -f ./*.deb && apt-get -qq download \"$@\"";
+    let fetch = || output(Command::new("sh").args(["-c", fetch]).arg(place).arg(package).args(options));
+    if fetch().is_err() {
+        run(apt().args(options).arg("update"))?;
+        fetch()?;
+    }
+    Ok(())
+}
+
+/// Options of `apt-get` and `apt-cache` for packages for 64-bit Arm. Their lists are separate: the host's do not change.
+pub(crate) fn arm64() -> Result<Vec<String>, String> {
+    let place = folder().join("arm64/apt");
+    let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
+    for below in ["lists/partial", "archives/partial"] {
+        std::fs::create_dir_all(place.join(below)).map_err(wrong)?;
+    }
+    // No package is installed for this processor.
+    File::options().create(true).append(true).open(place.join("status")).map_err(wrong)?;
+    let at = place.display();
+    let options = [
+        "APT::Architecture=arm64".to_owned(),
+        "APT::Architectures=arm64".to_owned(),
+        format!("Dir::State={at}"),
+        format!("Dir::State::status={at}/status"),
+        format!("Dir::Cache={at}"),
+    ];
+    Ok(options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect())
 }
 
 /// Builds the small Linux guest of the example; returns its folder.

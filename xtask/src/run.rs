@@ -48,6 +48,26 @@ pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
+/// The target of tests and binaries for 64-bit Arm. Its C library is linked statically.
+pub(crate) const ARM: &str = "aarch64-unknown-linux-musl";
+
+/// The target of the library that `heap` loads into programs for 64-bit Arm, whatever their C library.
+pub(crate) const ARM_PRELOAD: &str = "aarch64-unknown-linux-gnu";
+
+/// Runs programs for [`ARM`].
+pub(crate) const ARM_EMULATOR: &str = "qemu-aarch64";
+
+/// Makes a cargo command build for [`ARM`] with Rust's own linker, and run what it built in the emulator.
+pub(crate) fn for_arm(command: &mut Command) -> &mut Command {
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", ARM_EMULATOR).args(["--target", ARM])
+}
+
+/// Installs a target's standard library.
+pub(crate) fn add_target(target: &str) -> Outcome {
+    run(Command::new("rustup").args(["target", "add", target]).env_remove("RUSTUP_TOOLCHAIN"))
+}
+
 /// Runs a command without printing it and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let shown = shown(command);

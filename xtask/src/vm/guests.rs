@@ -53,6 +53,8 @@ pub(crate) enum Hardware {
     Devices,
     /// As `Plain`, and a second network card that is wired to another guest, which is the PTP master.
     Wire,
+    /// As `Plain`, on a board with processors for 64-bit Arm. The kernel must be one for them.
+    Arm,
     /// As `Plain`, under Xen. The kernel is that of dom0, with two of the CPUs and half of the memory.
     Xen,
 }
@@ -119,6 +121,7 @@ pub(crate) const GUESTS: &[Guest] = &[
             tests("cli", "guest_host", ""),
             tests("cli", "guest_within", ""),
             tests("cli", "guest_orders", ""),
+            tests("cli", "guest_plant", ""),
             tests("cli", "guest_stream", ""),
             tests("testkit", "guest_model", ""),
             // It resets the machine, so it must be the last.
@@ -239,6 +242,23 @@ pub(crate) const GUESTS: &[Guest] = &[
         cpus: "2",
         hardware: Hardware::Wire,
         tests: &[tests("cli", "guest_ptp", "")],
+        ..USUAL
+    },
+    Guest {
+        name: "arm",
+        what: "6.12 PREEMPT_RT on four 64-bit Arm processors",
+        kernel: Kernel::RtArm6_12,
+        cpus: "4",
+        hardware: Hardware::Arm,
+        tests: &[
+            tests("testkit", "guest_machine", "all::"),
+            tests("sys", "lib", ""),
+            tests("keep", "guest_shield", "everywhere::"),
+            // The others need programs that busybox lacks.
+            tests("keep", "guest_shield", "v2::a_spared"),
+            tests("keep", "guest_shield", "v2::a_task"),
+            tests("cli", "guest_plant", ""),
+        ],
         ..USUAL
     },
     Guest {

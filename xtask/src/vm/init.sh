@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # First process of a guest. Mounts the host's files below an overlay as the root, then runs the list of tests.
-# Options in the kernel's command line: tahti.cgroup=v2|v1|none tahti.init=plain|systemd
+# Options in the kernel's command line: tahti.cgroup=v2|v1|none tahti.init=plain|systemd tahti.tree=FOLDER
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
@@ -8,10 +8,12 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 cgroup=v2
 init=plain
+tree=
 for word in $(cat /proc/cmdline); do
     case $word in
         tahti.cgroup=*) cgroup=${word#*=} ;;
         tahti.init=*) init=${word#*=} ;;
+        tahti.tree=*) tree=${word#*=} ;;
     esac
 done
 while read -r module; do insmod "/modules/$module"; done </modules/order
@@ -21,8 +23,19 @@ mkdir -p /host /over
 mount -t 9p -o $p9,ro,cache=loose host /host
 mount -t tmpfs over /over
 mkdir /over/upper /over/work /over/root
-mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work over /over/root
 root=/over/root
+if [ -z "$tree" ]; then
+    mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work over $root
+else
+    # The host's programs are for another processor. The root has busybox, and the host's folder with the tests.
+    for place in bin dev etc proc root run sys tmp "$tree"; do mkdir -p "$root/$place"; done
+    mount --bind "/host$tree" "$root$tree"
+    cp /bin/busybox $root/bin/busybox
+    chroot $root /bin/busybox --install -s /bin
+    echo root:x:0:0:root:/root:/bin/sh >$root/etc/passwd
+    echo root:x:0: >$root/etc/group
+    echo 127.0.0.1 localhost >$root/etc/hosts
+fi
 for place in proc sys dev; do mount --move /$place $root/$place; done
 mkdir -p $root/dev/pts $root/dev/shm $root/out
 mount -t devpts pts $root/dev/pts
@@ -84,6 +97,8 @@ esac
 HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot $root /bin/sh /out/run.sh \
     >$root/out/log 2>&1
 sync
-# Makes QEMU exit with status 33: the list is complete. A panic causes another status.
+# The list is complete. After a panic, this file is missing.
+touch $root/out/complete
+# Makes QEMU exit with status 33, where it has such a device.
 printf '\020' | dd of=$root/dev/port bs=1 seek=244 2>/dev/null
 poweroff -f

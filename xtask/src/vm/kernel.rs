@@ -15,6 +15,8 @@ pub(crate) enum Kernel {
     Rt6_1,
     /// Debian's default kernel 6.1, with dom0 support for Xen.
     Generic6_1,
+    /// As `Rt6_12`, for 64-bit Arm.
+    RtArm6_12,
 }
 
 impl Kernel {
@@ -24,6 +26,7 @@ impl Kernel {
             Self::Rt6_12 => "linux-image-6.12-rt-amd64",
             Self::Rt6_1 => "linux-image-rt-amd64",
             Self::Generic6_1 => "linux-image-amd64",
+            Self::RtArm6_12 => "linux-image-6.12-rt-arm64",
         }
     }
 
@@ -33,7 +36,18 @@ impl Kernel {
             Self::Rt6_12 => "6.12-rt",
             Self::Rt6_1 => "6.1-rt",
             Self::Generic6_1 => "6.1",
+            Self::RtArm6_12 => "6.12-rt-arm64",
         }
+    }
+
+    /// The target of tests and program, if the processor is not that of the host.
+    pub(crate) fn target(self) -> Option<&'static str> {
+        (self == Self::RtArm6_12).then_some(crate::run::ARM)
+    }
+
+    /// Options of `apt-get` and `apt-cache` for this processor's packages.
+    fn options(self) -> Result<Vec<String>, String> {
+        self.target().map_or(Ok(Vec::new()), |_| peers::arm64())
     }
 }
 
@@ -96,8 +110,13 @@ pub(crate) fn ready(kernel: Kernel) -> Result<Bootable, String> {
             release(&unpacked).ok_or_else(|| format!("{} holds no kernel", unpacked.display()))?
         }
     };
+    let busybox = match kernel.target() {
+        None => program("busybox")?,
+        Some(_) => peers::unpacked_arm64("busybox-static")?.join("bin/busybox"),
+    };
     let disk = cache.join("initrd");
-    fs::write(&disk, initial_disk(&unpacked, &release)?).map_err(|error| format!("{}: {error}", disk.display()))?;
+    fs::write(&disk, initial_disk(&busybox, &unpacked, &release)?)
+        .map_err(|error| format!("{}: {error}", disk.display()))?;
     Ok(Bootable { image: unpacked.join(format!("boot/vmlinuz-{release}")), disk })
 }
 
@@ -144,44 +163,32 @@ fn release(unpacked: &Path) -> Option<String> {
 
 /// Downloads and unpacks the newest package. `depmod` writes the modules' dependencies last.
 fn fetch(kernel: Kernel, cache: &Path) -> Result<(), String> {
-    let show = || output(Command::new("apt-cache").args(["depends", "--important", kernel.package()]));
+    let options = kernel.options()?;
+    let show = || output(Command::new("apt-cache").args(&options).args(["depends", "--important", kernel.package()]));
     let newest = |text: &str| text.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned);
     let package = match show().ok().as_deref().and_then(newest) {
         Some(package) => package,
         None => {
-            run(peers::apt().arg("update"))?;
+            run(peers::apt().args(&options).arg("update"))?;
             let lacking =
                 || format!("no package {}: the guests need Debian 12 with its security updates", kernel.package());
             newest(&show()?).ok_or_else(lacking)?
         }
     };
     println!("fetching {package}");
-    fs::create_dir_all(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
-    let download = || {
-        output(
-            Command::new("sh")
-                .args(["-c", "cd \"$0\" && rm -f ./*.deb && apt-get -qq download \"$1\""])
-                .arg(cache)
-                .arg(&package),
-        )
-    };
-    if download().is_err() {
-        run(peers::apt().arg("update"))?;
-        download()?;
-    }
+    peers::download(&package, cache, &options)?;
     let unpack = "cd \"$0\" && rm -rf unpacked && dpkg -x ./*.deb unpacked && rm -f ./*.deb && \
                   depmod -b unpacked \"$(ls unpacked/lib/modules)\"";
     output(Command::new("sh").args(["-c", unpack]).arg(cache)).map(drop)
 }
 
 /// The initial RAM disk: busybox, the init script, and modules in the order in which they must be loaded.
-fn initial_disk(unpacked: &Path, release: &str) -> Result<Vec<u8>, String> {
-    let busybox = program("busybox")?;
+fn initial_disk(busybox: &Path, unpacked: &Path, release: &str) -> Result<Vec<u8>, String> {
     let mut archive = Archive::default();
     for directory in ["bin", "proc", "sys", "dev", "modules"] {
         archive.entry(directory, 0o040_755, &[]);
     }
-    archive.entry("bin/busybox", 0o100_755, &read(&busybox)?);
+    archive.entry("bin/busybox", 0o100_755, &read(busybox)?);
     archive.entry("init", 0o100_755, INIT.as_bytes());
     let mut order = String::new();
     for file in load_order(unpacked, release)? {

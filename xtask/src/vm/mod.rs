@@ -10,7 +10,7 @@ mod qemu;
 use crate::again;
 use crate::peers;
 use crate::record;
-use crate::run::{Outcome, all, output, root};
+use crate::run::{self, ARM, Outcome, all, output, root};
 use crate::suite;
 use guests::{GUESTS, Guest, Hardware, Tests, Thread};
 use kernel::Bootable;
@@ -94,18 +94,20 @@ fn ptp_master(linuxptp: &Path) -> String {
 
 fn run_all(wanted: &[&Guest], part: &str) -> Outcome {
     let irqbalance = peers::unpacked("irqbalance")?.join("usr/sbin/irqbalance");
-    let binaries = match (wanted.len() < GUESTS.len(), part.is_empty()) {
-        (false, true) => {
-            let binaries = record::timed(suite::BUILDING, build)?;
-            complete(&binaries)?;
-            binaries
-        }
-        _ => build_some(wanted, part)?,
+    let (foreign, own): (Vec<&Guest>, Vec<&Guest>) = wanted.iter().partition(|guest| guest.kernel.target().is_some());
+    let binaries = if part.is_empty() && wanted.len() == GUESTS.len() {
+        let binaries = record::timed(suite::BUILDING, build)?;
+        complete(&binaries)?;
+        binaries
+    } else {
+        build_some(&own, part, None)?
     };
-    let environment = environment(&binaries, &irqbalance);
+    let for_arm = record::timed(suite::BUILDING, || build_some(&foreign, part, Some(ARM)))?;
     let mut rounds = Vec::new();
     for guest in wanted {
-        let tests = select(guest, &binaries, part)?;
+        let binaries = if guest.kernel.target().is_some() { &for_arm } else { &binaries };
+        let environment = environment(binaries, &irqbalance);
+        let tests = select(guest, binaries, part)?;
         if !tests.is_empty() {
             let mut environment = environment.clone();
             let xen = xen_of(guest)?.map(|(image, tools)| {
@@ -266,8 +268,8 @@ fn build() -> Result<Binaries, String> {
     Ok(binaries)
 }
 
-/// As [`build`], but only the packages of these guests, to run a few tests quickly.
-fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
+/// As [`build`], but only the packages of these guests, for a target other than the host's if there is one.
+fn build_some(wanted: &[&Guest], part: &str, target: Option<&str>) -> Result<Binaries, String> {
     let rows = || wanted.iter().flat_map(|guest| guest.tests);
     // `part` may be part of a package and its program, or of a test. Only the program has the names of its tests.
     let named = |row: &&Tests| {
@@ -278,11 +280,22 @@ fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
     let rows: Vec<&Tests> = rows().filter(|row| all || named(row)).collect();
     let mut binaries = Binaries::new();
     let messages = ["--quiet", "--message-format", "json-render-diagnostics"];
+    if target.is_some() && !rows.is_empty() {
+        run::add_target(ARM)?;
+        run::add_target(run::ARM_PRELOAD)?;
+    }
+    let cargo = |verb, packages: &[&str]| {
+        let mut command = suite::of_packages(verb, packages)?;
+        if target.is_some() {
+            run::for_arm(&mut command);
+        }
+        Ok::<_, String>(command)
+    };
     let mut packages: Vec<&str> = rows.iter().map(|row| row.package).collect();
     packages.sort_unstable();
     packages.dedup();
     for package in &packages {
-        let mut command = suite::of_packages("test", &[package])?;
+        let mut command = cargo("test", &[package])?;
         command.arg("--no-run").args(messages);
         let mut targets: Vec<&str> = rows.iter().filter(|row| row.package == *package).map(|row| row.target).collect();
         targets.sort_unstable();
@@ -298,7 +311,7 @@ fn build_some(wanted: &[&Guest], part: &str) -> Result<Binaries, String> {
     }
     let starts = |row: &&Tests| ["capi", "cli"].contains(&row.package) || row.target == "guest_shield";
     if rows.iter().any(starts) {
-        collect(&output(suite::of_packages("build", &["cli"])?.args(messages))?, &mut binaries);
+        collect(&output(cargo("build", &["cli"])?.args(messages))?, &mut binaries);
     }
     Ok(binaries)
 }
@@ -337,7 +350,7 @@ fn select(guest: &Guest, binaries: &Binaries, part: &str) -> Result<Vec<Test>, S
     let mut found = Vec::new();
     let built = |tests: &&Tests| binaries.contains_key(&(tests.package.to_owned(), tests.target.to_owned()));
     for tests in guest.tests.iter().filter(built) {
-        let names = names(tests, binaries)?;
+        let names = names(tests, binaries, guest.kernel.target())?;
         if names.is_empty() {
             return Err(format!(
                 "guest {}: no test of {} {} begins with {:?}",
@@ -355,11 +368,15 @@ fn select(guest: &Guest, binaries: &Binaries, part: &str) -> Result<Vec<Test>, S
     Ok(found)
 }
 
-/// The names of a row's tests, listed by the test binary.
-fn names(tests: &Tests, binaries: &Binaries) -> Result<Vec<String>, String> {
+/// The names of a row's tests, listed by the test binary, in the emulator if its target is not the host's.
+fn names(tests: &Tests, binaries: &Binaries, target: Option<&str>) -> Result<Vec<String>, String> {
     let key = (tests.package.to_owned(), tests.target.to_owned());
     let binary = binaries.get(&key).ok_or_else(|| format!("crate {} has no test {}", tests.package, tests.target))?;
-    let text = output(Command::new(binary).args(["--list", "--format", "terse"]))?;
+    let mut command = match target {
+        None => Command::new(binary),
+        Some(_) => Command::new(run::ARM_EMULATOR),
+    };
+    let text = output(command.args(target.map(|_| binary)).args(["--list", "--format", "terse"]))?;
     let all = text.lines().filter_map(|line| line.strip_suffix(": test"));
     Ok(all.filter(|name| name.starts_with(tests.prefix)).map(str::to_owned).collect())
 }

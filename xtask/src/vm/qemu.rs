@@ -3,7 +3,7 @@
 use super::guests::{Guest, Hardware, Thread};
 use super::kernel::Bootable;
 use crate::record;
-use crate::run::Outcome;
+use crate::run::{Outcome, root};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,11 +99,11 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
     let complaints = fs::File::create(&complaints).map_err(|error| failed(&complaints, error))?;
     let doorbell = match job.guest.hardware {
         Hardware::Devices => Some(Doorbell::open()?),
-        Hardware::Plain | Hardware::Wire | Hardware::Xen => None,
+        Hardware::Plain | Hardware::Wire | Hardware::Xen | Hardware::Arm => None,
     };
     let other = match job.guest.hardware {
         Hardware::Wire => Some(Other::begin(job)?),
-        Hardware::Plain | Hardware::Devices | Hardware::Xen => None,
+        Hardware::Plain | Hardware::Devices | Hardware::Xen | Hardware::Arm => None,
     };
     let mut command = command(job, place);
     if let Some(doorbell) = &doorbell {
@@ -124,7 +124,11 @@ fn boot_once(job: &Job<'_>, told: &mut impl FnMut(usize, &Verdict)) -> Outcome {
         std::thread::sleep(Duration::from_millis(100));
     };
     tell(&mut seen);
-    if status.code() == Some(DONE) && seen == job.results {
+    let is_complete = match job.guest.hardware {
+        Hardware::Arm => status.success() && place.join("complete").exists(),
+        _ => status.code() == Some(DONE),
+    };
+    if is_complete && seen == job.results {
         return Ok(());
     }
     if status.success()
@@ -322,7 +326,11 @@ fn result(line: &str) -> Option<(usize, Verdict)> {
 fn command(job: &Job<'_>, place: &Path) -> Command {
     let (guest, kernel) = (job.guest, job.kernel);
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", &GUEST_SECONDS_MAX.to_string(), "qemu-system-x86_64"]);
+    let (program, console) = match guest.hardware {
+        Hardware::Arm => ("qemu-system-aarch64", "ttyAMA0"),
+        _ => ("qemu-system-x86_64", "ttyS0"),
+    };
+    command.args(["-k", "5", &GUEST_SECONDS_MAX.to_string(), program]);
     let thread = match guest.thread {
         Thread::Single => "tcg,thread=single",
         Thread::Multi => "tcg,thread=multi",
@@ -330,11 +338,13 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
     let machine = match guest.hardware {
         Hardware::Plain | Hardware::Wire | Hardware::Xen => "q35",
         Hardware::Devices => "q35,kernel-irqchip=split",
+        Hardware::Arm => "virt,gic-version=3",
     };
     let (processor, megabytes) = match guest.hardware {
         // With more CPU features of the emulator, dom0 and PV domains do not start.
         Hardware::Xen => ("max,-pku,-smap,-smep,-la57,-rdtscp", "3072"),
         Hardware::Plain | Hardware::Devices | Hardware::Wire => ("max", "2048"),
+        Hardware::Arm => ("cortex-a72", "2048"),
     };
     command.args(["-M", machine, "-accel", thread, "-cpu", processor, "-m", megabytes, "-smp", guest.cpus]);
     if guest.hardware == Hardware::Devices {
@@ -349,8 +359,11 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
     // A disk with one managed interrupt per CPU, and a network card whose interrupts can be moved.
     command.args(["-blockdev", "driver=null-co,node-name=disk,size=67108864", "-device", "virtio-blk-pci,drive=disk"]);
     command.args(["-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile="]);
-    command.args(["-device", "i6300esb", "-device", "isa-debug-exit,iobase=0xf4,iosize=1"]);
-    command.args(["-nodefaults", "-vga", "none", "-display", "none", "-no-reboot"]);
+    command.args(["-device", "i6300esb"]);
+    if guest.hardware != Hardware::Arm {
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-vga", "none"]);
+    }
+    command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
     command.args(["-serial", &format!("file:{}", place.join("console").display())]);
     let folder = |tag: &str, path: &str, more: &str| {
         format!("local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}")
@@ -359,9 +372,10 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
     command.args(["-virtfs", &folder("out", &place.display().to_string(), "")]);
     let boot = |console: &str| {
         let words = format!(
-            "console={console} quiet panic=-1 tahti.guest={} {} {}",
+            "console={console} quiet panic=-1 tahti.guest={} {}{} {}",
             guest.name,
             guest.init.words(),
+            guest.kernel.target().map(|_| format!(" tahti.tree={}", root().display())).unwrap_or_default(),
             guest.boot
         );
         words.trim_end().to_owned()
@@ -373,7 +387,7 @@ fn command(job: &Job<'_>, place: &Path) -> Command {
                 .arg(&kernel.image)
                 .arg("-initrd")
                 .arg(&kernel.disk)
-                .args(["-append", &boot("ttyS0")]);
+                .args(["-append", &boot(console)]);
         }
         Some(xen) => {
             // Xen takes the kernel and its disk as modules: files with arguments, separated by commas.
