@@ -55,7 +55,7 @@ fn kept_max(claim: Claim) -> usize {
         // Its loop may be in its longest pass.
         Serves => 2 + 6,
         Runs | Ready | Class | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline
-        | Available => 2,
+        | SafeOutput | Available => 2,
         Isolated | Journal | Bounds | Observes | Files | Records | Restored => 2,
     }
 }
@@ -170,6 +170,7 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
     let text = sleeps("stopped", "")
         + &sleeps("killed", never)
         + &sh("exits", "sleep 2; exit 7", never)
+        + &sh("unsafe", "sleep 2; exit 7", "on_fault = [\"false\"]\nrestart = { policy = \"never\" }")
         + &sh("often", "sleep 0.5; exit 7", "restart = { backoff = \"0s\", limit = 2 }")
         + &sh(
             "unready",
@@ -191,6 +192,7 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
     bench.run(&["up", ".", "--detach"]);
     let ways = [
         own(Claim::Runs, "exits", "exit 7, never restarted"),
+        own(Claim::SafeOutput, "unsafe", "its command fails"),
         own(Claim::Runs, "often", "more restarts than the limit"),
         own(Claim::Skipped, "skipped", "more than miss_ratio_max"),
         own(Claim::Value, "value", "less than least"),

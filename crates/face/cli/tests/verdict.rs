@@ -105,6 +105,17 @@ fn a_hard_deadline_of_a_process_without_results_is_never_good() {
 }
 
 #[test]
+fn a_safe_output_command_that_fails_fails_the_plant() {
+    let keys = "on_fault = [\"false\"]\nrestart = { backoff = \"0s\" }";
+    let bench = Bench::new("verdict-unsafe", &sh("a", "sleep 1000", keys));
+    bench.ok(&["up", ".", "--detach"]);
+    kill(bench.pid("a"), "SEGV");
+    bench.until_row("a", "safe-output", "broken");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("a: its safe-output command failed: exit status 1 ["), "{last}");
+}
+
+#[test]
 fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
     let bench = Bench::new("verdict-restart", &sh("a", "sleep 1000", "restart = { backoff = \"0s\" }"));
     bench.ok(&["up", ".", "--detach"]);

@@ -53,6 +53,8 @@ pub enum Claim {
     Deadline,
     /// The service works, by its own report.
     Serves,
+    /// The command that sets safe outputs succeeds.
+    SafeOutput,
     /// Everything that the plant file requests is available.
     Available,
     /// The CPUs are isolated as they were when the shield was applied.
@@ -196,6 +198,9 @@ impl List<'_> {
                 Budget::None => "no budget: it polls".to_owned(),
             };
             self.add(name, Claim::Budget, words, &key("budget"));
+        }
+        if process.on_fault.is_some() {
+            self.add(name, Claim::SafeOutput, "on_fault sets safe outputs".to_owned(), &key("on_fault"));
         }
         self.add(name, Claim::Available, "all requested properties are available".to_owned(), name);
         self.results(process);

@@ -81,6 +81,8 @@ struct Memory {
     threads: Threads,
     restarts: u64,
     log_bytes_lost: u64,
+    /// Number of failed runs of its safe-output command.
+    safe_outputs_failed: u64,
     /// It has run for long enough to have published its figures.
     has_run: bool,
     troubles: Troubles,
@@ -324,6 +326,8 @@ impl Health {
         memory.restarts = history.restarts;
         let last = after_end(", last after ", unit, supervised);
         table.observe(now, name, Claim::Restarts, restarts(unit, more, &last));
+        let safe = supervised.safe_outputs.observe(&mut memory.safe_outputs_failed);
+        table.observe(now, name, Claim::SafeOutput, safe);
         let serves = match (&supervised.trouble, own_service(process)) {
             (Some(trouble), _) => Observation::Broken(trouble.clone()),
             (None, Some(service)) if live.is_some() && unit.state == State::Running => {

@@ -5,6 +5,7 @@ use super::incidents::Incident;
 use super::probe;
 use super::pulses::{Pulses, ReportedValue};
 use super::reporter::Reporter;
+use super::safe_output::SafeOutputRuns;
 use super::watch::Watched;
 use crate::keeper::protocol::{ChildId, ExitRecord};
 use crate::page::{Page, PageError};
@@ -145,6 +146,8 @@ pub(crate) struct Supervised {
     pub(crate) hard: HardMisses,
     /// The guard's data of it.
     pub(crate) watch: Watched,
+    /// Runs of its safe-output command.
+    pub(crate) safe_outputs: SafeOutputRuns,
     /// Its current or last incident.
     pub(crate) incident: Incident,
     /// Signs of readiness that existed before it was started.

@@ -101,7 +101,8 @@ impl Engine {
 
     pub(super) fn run_fault_command(&mut self, id: Id) {
         if let Some(process) = self.site.process(self.processes.name(id)) {
-            self.safe_outputs.start(id, process, &self.site, &mut self.tell);
+            let runs = &mut self.processes[id].safe_outputs;
+            self.safe_outputs.start(id, process, &self.site, runs, &mut self.tell);
         }
     }
 

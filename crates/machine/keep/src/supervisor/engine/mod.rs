@@ -188,7 +188,7 @@ impl Engine {
             self.look_for_hard_misses(now);
             self.observe(now, false);
             self.step("requests");
-            self.safe_outputs.reap(now, &self.processes, &mut self.tell);
+            self.safe_outputs.reap(now, &mut self.processes, &mut self.tell);
             for (client, request) in self.server.serve() {
                 let reply = match request {
                     Ok(request) => self.serve(client, request),

@@ -13,7 +13,7 @@ use host::snapshot::{Target, Value};
 use host::supervise::{Cause, End, Supervision};
 use std::path::{Path, PathBuf};
 
-const CLAIMS: [Claim; 20] = [
+const CLAIMS: [Claim; 21] = [
     Claim::Runs,
     Claim::Ready,
     Claim::Class,
@@ -26,6 +26,7 @@ const CLAIMS: [Claim; 20] = [
     Claim::Value,
     Claim::Deadline,
     Claim::Serves,
+    Claim::SafeOutput,
     Claim::Available,
     Claim::Isolated,
     Claim::Journal,
@@ -295,7 +296,7 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 ("no journal for the copy", recorded(0, None, Some("no journal")), "degraded"),
             ]
         }
-        Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Restored => Vec::new(),
+        Claim::SafeOutput | Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Restored => Vec::new(),
     }
 }
 
