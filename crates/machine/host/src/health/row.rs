@@ -22,6 +22,8 @@ pub enum Observation {
     Absent(String),
     /// Not as promised: found and expected value.
     Broken(String),
+    /// The promise can no longer be observed: the reason. It counts as not kept.
+    NotObserved(String),
     /// The promise does not apply at present: the reason.
     NotDue(String),
 }
@@ -164,6 +166,7 @@ impl Row {
             Observation::Within(what) => (State::Within, what),
             Observation::Absent(what) => (State::Absent, what),
             Observation::Broken(what) => (State::Broken, what),
+            Observation::NotObserved(why) => (State::NotObserved, why),
             Observation::NotDue(why) => (State::NotDue, why),
         };
         let turned = state != self.state;

@@ -94,6 +94,13 @@ impl Table {
         }
     }
 
+    /// Whether a promise of the plant file was never observed. `false` for a default.
+    #[must_use]
+    pub fn is_unobserved(&self, subject: &str, claim: Claim) -> bool {
+        let row = self.rows.iter().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        row.is_some_and(|row| row.promise.line.is_some() && row.transitions <= u64::from(row.state == State::NotDue))
+    }
+
     /// Finds rows with an overdue observation.
     pub fn judge(&mut self, now: MonoNs) {
         let overdue = self.rows.iter_mut().map(|row| row.judge(now)).filter(|turned| *turned).count();

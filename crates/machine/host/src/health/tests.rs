@@ -202,6 +202,24 @@ fn a_figure_over_the_whole_life_is_judged_by_its_last_state() {
 }
 
 #[test]
+fn a_promise_is_unobserved_until_its_first_observation_and_then_never_again() {
+    let mut table = table(false, false);
+    let is_unobserved = |table: &Table| table.is_unobserved("loop", Claim::Class);
+    assert!(is_unobserved(&table) && !table.is_unobserved("loop", Claim::Cpus));
+    for at in 1..4 {
+        table.observe(second(at), "loop", Claim::Class, seen("not due"));
+        assert!(is_unobserved(&table));
+    }
+    table.observe(second(4), "loop", Claim::Class, Observation::NotObserved("it ended".to_owned()));
+    assert!(!is_unobserved(&table));
+    table.observe(second(5), "loop", Claim::Class, seen("not due"));
+    assert!(!is_unobserved(&table));
+    assert_eq!(table.outcome(second(6)).word(), "failed");
+    table.promise(second(6), vec![Promise { line: None, claim: Claim::Cpus, ..promise(false, false) }]);
+    assert!(!table.is_unobserved("loop", Claim::Cpus), "a default is no promise of the plant file");
+}
+
+#[test]
 fn history_is_bounded_and_counted() {
     let mut table = table(false, false);
     for at in 1..=100 {

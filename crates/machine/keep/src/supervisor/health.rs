@@ -24,12 +24,12 @@ use host::health::{
     Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, own_service, promises,
 };
 use host::plant::{Process, ReadyCondition};
-use host::supervise::{Phase, State, Troubles, Unit};
+use host::supervise::{Cause, Phase, State, Troubles, Unit};
 use place::{Place, Room};
 use std::borrow::Cow;
 use sys::notify::WORKS_EVERY;
 use sys::root::RootDir;
-use threads::Threads;
+use threads::{ProcessFindings, Threads};
 
 pub(crate) use figures::{Progress, judge_pulses, judge_value};
 
@@ -47,6 +47,9 @@ const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 
 /// Time for which variables of a service may be unconnected before the plant is degraded, as `connect_within` of alarms.
 const CONNECT_WITHIN: DurNs = DurNs::from_secs(30);
+
+/// Claims about settings that a process has from its start on.
+const SETTINGS: [Claim; 3] = [Claim::Class, Claim::Cpus, Claim::Memory];
 
 /// The table of promises, and the state that the observers keep between passes.
 #[derive(Debug)]
@@ -238,6 +241,16 @@ impl Health {
         self.table.outcome(now)
     }
 
+    /// Observes the settings of a process that has just been started: it may end before the next pass.
+    pub(crate) fn begun(&mut self, now: MonoNs, one: &Supervised, process: &Process, site: &Site, reshield: bool) {
+        let is_unobserved = |claim| self.table.is_unobserved(&process.name, claim);
+        let Some(child) = one.child.filter(|_| SETTINGS.into_iter().any(is_unobserved)) else { return };
+        let found = Threads::default().read(child.pid, process, site);
+        if !found.is_dead {
+            settings(&mut self.table, now, process, &found, &one.shortfalls, reshield);
+        }
+    }
+
     fn process(&mut self, now: MonoNs, id: usize, one: (&Unit, &Supervised), process: &Process, view: &View<'_>) {
         let (unit, supervised) = one;
         let memory = &mut self.processes[id];
@@ -276,27 +289,16 @@ impl Health {
         table.observe(now, name, Claim::Runs, runs);
         let word = if is_gone { "gone" } else { unit.word() };
         let waits = || Observation::NotDue(format!("the process is {word}"));
+        let has_ended = supervised.child.is_none() && ended_by_itself(unit);
         match found.filter(|found| !found.is_dead) {
-            Some(found) => {
-                table.observe(now, name, Claim::Class, found.class(&supervised.shortfalls));
-                let cpus = if view.reshield {
-                    Observation::NotDue("the shield is being changed".to_owned())
-                } else {
-                    found.cpus(&supervised.shortfalls)
-                };
-                table.observe(now, name, Claim::Cpus, cpus);
-                if process.mlock {
-                    table.observe(
-                        now,
-                        name,
-                        Claim::Memory,
-                        threads::memory(&RootDir::machine(), found.pid, &supervised.shortfalls),
-                    );
-                }
-            }
+            Some(found) => settings(table, now, process, &found, &supervised.shortfalls, view.reshield),
             None => {
-                for claim in [Claim::Class, Claim::Cpus, Claim::Memory] {
-                    table.observe(now, name, claim, waits());
+                for claim in SETTINGS {
+                    let seen = match has_ended && table.is_unobserved(name, claim) {
+                        true => Observation::NotObserved("it ended before an observation".to_owned()),
+                        false => waits(),
+                    };
+                    table.observe(now, name, claim, seen);
                 }
             }
         }
@@ -319,6 +321,7 @@ impl Health {
             (Some(heartbeat), State::Running) => {
                 memory.silence(now, supervised.signs(), supervised.watch.within(heartbeat.within))
             }
+            (Some(_), _) if has_ended && table.is_unobserved(name, Claim::Heartbeat) => never_beat(supervised.signs()),
             _ => waits(),
         };
         table.observe(now, name, Claim::Heartbeat, heartbeat);
@@ -341,7 +344,7 @@ impl Health {
             _ => waits(),
         };
         table.observe(now, name, Claim::Serves, serves);
-        memory.has_run |= unit.state == State::Running && now - memory.born > LATE;
+        memory.has_run |= has_ended || unit.state == State::Running && now - memory.born > LATE;
         let progress = match (history.starts, memory.has_run) {
             (0, _) => Progress::NotStarted,
             (_, true) => Progress::Begun,
@@ -470,6 +473,41 @@ impl Memory {
             silence if silence > within => Observation::Broken(format!("no heartbeat for {}", short(silence))),
             _ => Observation::Kept,
         }
+    }
+}
+
+/// Observes class, CPUs and locked memory of a process. `reshield`: its CPUs are not compared.
+fn settings(
+    table: &mut Table,
+    now: MonoNs,
+    process: &Process,
+    found: &ProcessFindings,
+    shortfalls: &[String],
+    reshield: bool,
+) {
+    let name = &process.name;
+    table.observe(now, name, Claim::Class, found.class(shortfalls));
+    let cpus = match reshield {
+        true => Observation::NotDue("the shield is being changed".to_owned()),
+        false => found.cpus(shortfalls),
+    };
+    table.observe(now, name, Claim::Cpus, cpus);
+    if process.mlock {
+        let memory = threads::memory(&RootDir::machine(), found.pid, shortfalls);
+        table.observe(now, name, Claim::Memory, memory);
+    }
+}
+
+/// Whether the last end of a process was not requested.
+fn ended_by_itself(unit: &Unit) -> bool {
+    matches!(unit.history.ended, Some((_, Cause::Own(_))))
+}
+
+/// The observation of the heartbeat of a process that ended before the first pass. Its start counts as one of `signs`.
+fn never_beat(signs: u64) -> Observation {
+    match signs {
+        0 | 1 => Observation::NotObserved("it ended without a sign of life".to_owned()),
+        _ => Observation::Kept,
     }
 }
 

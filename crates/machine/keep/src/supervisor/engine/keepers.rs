@@ -74,6 +74,7 @@ impl Engine {
                 self.processes[id].log_bytes_lost = status.log_bytes_lost;
                 if self.processes[id].link.answered() != Some(Asker::Check) {
                     self.note_shortfalls(id, &status);
+                    self.observe_start(now, id);
                 }
             }
             News::Answer(outcome) => match (self.processes[id].link.answered(), outcome) {

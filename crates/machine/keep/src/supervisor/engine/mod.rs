@@ -413,10 +413,23 @@ impl Engine {
             watchdog: &self.watchdog,
             tell: &self.tell,
             guard_fault,
-            reshield: self.reshield.is_some() || self.compare.as_ref().is_some_and(|compare| !compare.is_shielded()),
+            reshield: self.is_unshielded(),
         };
         self.health.step(now, "observing the rows");
         if at_once { self.health.observe(now, &view) } else { self.health.pass(now, &view) }
+    }
+
+    /// Whether the shield is being changed, or is lowered for a comparison.
+    fn is_unshielded(&self) -> bool {
+        self.reshield.is_some() || self.compare.as_ref().is_some_and(|compare| !compare.is_shielded())
+    }
+
+    /// Observes the settings of a process that has just been started.
+    fn observe_start(&mut self, now: MonoNs, id: Id) {
+        let (reshield, name) = (self.is_unshielded(), self.processes.name(id));
+        if let Some(process) = self.site.process(name) {
+            self.health.begun(now, &self.processes[id], process, &self.site, reshield);
+        }
     }
 
     /// Observes every row a last time, and takes the plant down.

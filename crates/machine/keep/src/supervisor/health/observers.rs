@@ -1,7 +1,6 @@
 //! Fault injection: each observer is run on a faulty world, and its observation is passed to the table. For each claim, each
 //! fault has its expected verdict. A new claim without an entry here does not compile.
 
-use super::threads::ProcessFindings;
 use super::*;
 use crate::supervisor::pulses::Pulses;
 use crate::supervisor::rundir;
@@ -10,7 +9,7 @@ use host::health::Promise;
 use host::plan::Drift;
 use host::plant::{Anywhere, DeadlineRule, MissRatio, check};
 use host::snapshot::{Target, Value};
-use host::supervise::{Cause, End, Supervision};
+use host::supervise::{End, Supervision};
 use std::path::{Path, PathBuf};
 
 const CLAIMS: [Claim; 21] = [
@@ -222,6 +221,8 @@ fn ways(claim: Claim) -> Vec<Scenario> {
             ("each second", beats(&[1, 2, 3]), "good"),
             ("none for two seconds", beats(&[1, 2, 2, 2, 2]), "failed"),
             ("never", beats(&[0, 0, 0]), "failed"),
+            ("none before its end", never_beat(1), "failed"),
+            ("one before its end", never_beat(2), "good"),
         ],
         Claim::Budget => vec![
             ("a runaway", once(1, "it used more than its budget"), "failed"),
