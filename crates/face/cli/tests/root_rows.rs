@@ -179,6 +179,7 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
         )
         + &sleeps("class", "class = \"fifo:20\"\nbudget = \"99%/1s\"")
         + &sleeps("priority", "class = \"fifo:20\"\nbudget = \"99%/1s\"")
+        + &sleeps("other", "class = \"other\"")
         + &sleeps("nice", "nice = -5")
         + &sleeps("cpus", "")
         + &program("memory", "mlock = true")
@@ -203,6 +204,9 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
         way(Claim::Class, "class", "chrt -o", |bench| run(&["chrt", "-o", "-p", "0", &bench.pid("class").to_string()])),
         way(Claim::Class, "priority", "chrt -f 10", |bench| {
             run(&["chrt", "-f", "-p", "10", &bench.pid("priority").to_string()])
+        }),
+        way(Claim::Class, "other", "chrt -f 2", |bench| {
+            run(&["chrt", "-f", "-p", "2", &bench.pid("other").to_string()]);
         }),
         way(Claim::Class, "nice", "renice", |bench| run(&["renice", "-n", "10", "-p", &bench.pid("nice").to_string()])),
         way(Claim::Cpus, "cpus", "taskset", move |bench| {

@@ -113,7 +113,11 @@ impl Threads {
             None => (declared, any_nice),
         };
         found.has_class |= is_at_least(scheduling.policy, declared, any_nice);
-        if is_at_least(scheduling.policy, wanted, any_nice_here) {
+        let is_named = || match rule.and_then(|rule| rule.class) {
+            Some(_) => true,
+            None => !process.has_own_priorities && site.plant.places.line(&format!("{}.class", process.name)).is_some(),
+        };
+        if is_at_least(scheduling.policy, wanted, any_nice_here) && !is_excessive(scheduling.policy, wanted, is_named) {
             seen.had_class = seen.had_class.saturating_add(1);
         } else if seen.had_class > 1 {
             found.class.push(format!("thread {tid} has class {}, expected {wanted}", scheduling.policy));
@@ -176,6 +180,12 @@ fn is_at_least(found: Policy, wanted: Policy, any_nice: bool) -> bool {
         (Policy::Other { .. } | Policy::Batch { .. }, Policy::Idle) => true,
         _ => false,
     }
+}
+
+/// Whether a thread has a real-time class although the plant file names another one (`is_named`). By default a program may
+/// have real-time threads.
+fn is_excessive(found: Policy, wanted: Policy, is_named: impl FnOnce() -> bool) -> bool {
+    found.is_real_time() && !wanted.is_real_time() && is_named()
 }
 
 /// Prefixes of a launch shortfall, by the setting that the keeper could not obtain.
@@ -283,6 +293,17 @@ mod tests {
         assert!(
             !is_at_least(class("other:5"), class("other:2"), true) && !is_at_least(class("idle"), class("other"), true)
         );
+    }
+
+    #[test]
+    fn a_real_time_class_breaks_the_promise_of_another_class_that_the_plant_file_names() {
+        let class = |text: &str| text.parse::<Policy>().unwrap();
+        let excessive = |found: &str, wanted: &str, named| is_excessive(class(found), class(wanted), || named);
+        for found in ["fifo:2", "rr:1", "deadline:1ms/2ms/2ms"] {
+            assert!(excessive(found, "other", true) && excessive(found, "batch", true), "{found}");
+            assert!(!excessive(found, "other", false), "a default is no promise");
+        }
+        assert!(!excessive("fifo:30", "fifo:20", true) && !excessive("other:-5", "other", true));
     }
 
     #[test]
