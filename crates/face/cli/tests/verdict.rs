@@ -126,6 +126,19 @@ fn a_process_that_ends_at_once_without_a_declared_sign_of_life_or_result_is_neve
 }
 
 #[test]
+fn a_heartbeat_that_the_process_switches_off_fails_the_plant() {
+    let bench = Bench::new("verdict-off", &sh("a", "sleep 1000", "heartbeat = { within = \"600s\" }"));
+    bench.ok(&["up", ".", "--detach"]);
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let send = |text: &str| socket.send_to(text.as_bytes(), bench.dir.join("run/p/keep/a/notify")).unwrap();
+    send("WATCHDOG_USEC=700000000");
+    bench.until_row("a", "heartbeat", "within");
+    send("WATCHDOG_USEC=0");
+    bench.until_row("a", "heartbeat", "broken");
+    assert_eq!(bench.down().0, Some(3));
+}
+
+#[test]
 fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
     let bench = Bench::new("verdict-restart", &sh("a", "sleep 1000", "restart = { backoff = \"0s\" }"));
     bench.ok(&["up", ".", "--detach"]);

@@ -319,7 +319,11 @@ impl Health {
                 Observation::Broken("it hung: no heartbeat in time (WATCHDOG=1 to NOTIFY_SOCKET, or a loop)".to_owned())
             }
             (Some(heartbeat), State::Running) => {
-                memory.silence(now, supervised.signs(), supervised.watch.within(heartbeat.within))
+                let silence = memory.silence(now, supervised.signs(), supervised.watch.within(heartbeat.within));
+                match (silence, supervised.watch.excess(heartbeat.within)) {
+                    (Observation::Kept, Some(excess)) => excess,
+                    (silence, _) => silence,
+                }
             }
             (Some(_), _) if has_ended && table.is_unobserved(name, Claim::Heartbeat) => never_beat(supervised.signs()),
             _ => waits(),

@@ -11,6 +11,7 @@ use crate::page::Page;
 use crate::threads::{ThreadRule, ThreadRules};
 use base::{DurNs, MonoNs};
 use host::guard::STARVED_AFTER;
+use host::health::Observation;
 use host::plant;
 use host::supervise::{Id, State};
 use rustix::fd::{AsFd as _, BorrowedFd};
@@ -228,6 +229,17 @@ impl Watched {
     /// The maximum silence: the declared one, or that of this life's interval.
     pub(crate) fn within(&self, declared: DurNs) -> DurNs {
         self.interval.map_or(declared, notify::silence_of)
+    }
+
+    /// The observation of a heartbeat within `declared`, if the process has switched it off or set a longer interval.
+    pub(crate) fn excess(&self, declared: DurNs) -> Option<Observation> {
+        match self.interval? {
+            DurNs::ZERO => Some(Observation::Broken("it switched its heartbeat off (WATCHDOG_USEC=0)".to_owned())),
+            interval if interval > declared => {
+                Some(Observation::Within(format!("it set its heartbeat interval to {interval} (WATCHDOG_USEC)")))
+            }
+            _ => None,
+        }
     }
 
     /// Counts a sign of life.

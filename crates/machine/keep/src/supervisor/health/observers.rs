@@ -4,6 +4,7 @@
 use super::*;
 use crate::supervisor::pulses::Pulses;
 use crate::supervisor::rundir;
+use crate::supervisor::watch::Watched;
 use base::{CpuSet, Lateness, ResultDeadline, Tally, Worth};
 use host::health::Promise;
 use host::plan::Drift;
@@ -103,6 +104,13 @@ fn beats(all: &[u64]) -> Observation {
     let second = |nth: usize| MonoNs(nth as u64 * 1_000_000_000);
     let seen = all.iter().enumerate().map(|(nth, signs)| memory.silence(second(nth), *signs, DurNs::from_ms(1500)));
     seen.last().unwrap_or(Observation::Kept)
+}
+
+/// The observation of a heartbeat within 4 s whose interval the process has set.
+fn interval(interval: DurNs) -> Observation {
+    let mut watched = Watched::default();
+    let _ = watched.set_interval(interval);
+    watched.excess(DurNs::from_secs(4)).unwrap_or(Observation::Kept)
 }
 
 fn results(late: u64, least: Option<u32>, lateness: Lateness) -> Observation {
@@ -221,6 +229,9 @@ fn ways(claim: Claim) -> Vec<Scenario> {
             ("each second", beats(&[1, 2, 3]), "good"),
             ("none for two seconds", beats(&[1, 2, 2, 2, 2]), "failed"),
             ("never", beats(&[0, 0, 0]), "failed"),
+            ("switched off", interval(DurNs::ZERO), "failed"),
+            ("a longer interval", interval(DurNs::from_secs(5)), "degraded"),
+            ("a shorter interval", interval(DurNs::from_secs(1)), "good"),
             ("none before its end", never_beat(1), "failed"),
             ("one before its end", never_beat(2), "good"),
         ],
