@@ -54,7 +54,7 @@ fn kept_max(claim: Claim) -> usize {
     match claim {
         // Its loop may be in its longest pass.
         Serves => 2 + 6,
-        Runs | Ready | Class | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline
+        Runs | Ready | Class | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline | Fits
         | SafeOutput | Available => 2,
         Isolated | Journal | Bounds | Observes | Files | Records | Restored => 2,
     }

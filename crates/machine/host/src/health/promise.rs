@@ -53,6 +53,8 @@ pub enum Claim {
     Deadline,
     /// The service works, by its own report.
     Serves,
+    /// The process stays below its limits of memory and tasks.
+    Fits,
     /// The command that sets safe outputs succeeds.
     SafeOutput,
     /// Everything that the plant file requests is available.
@@ -198,6 +200,15 @@ impl List<'_> {
                 Budget::None => "no budget: it polls".to_owned(),
             };
             self.add(name, Claim::Budget, words, &key("budget"));
+        }
+        let limits = [
+            ("memory_max", process.bounds.memory_max.map(|max| max.to_string())),
+            ("tasks_max", process.bounds.tasks_max.map(|max| max.to_string())),
+        ];
+        let limits: Vec<_> = limits.into_iter().filter_map(|(limit, max)| Some((limit, max?))).collect();
+        if let Some((first, _)) = limits.first() {
+            let words: Vec<String> = limits.iter().map(|(limit, max)| format!("{limit} {max}")).collect();
+            self.add(name, Claim::Fits, format!("fits in {}", words.join(", ")), &key(first));
         }
         if process.on_fault.is_some() {
             self.add(name, Claim::SafeOutput, "on_fault sets safe outputs".to_owned(), &key("on_fault"));

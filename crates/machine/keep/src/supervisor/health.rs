@@ -5,6 +5,7 @@ mod figures;
 #[cfg(test)]
 mod observers;
 mod place;
+mod reached;
 mod threads;
 
 use super::probe;
@@ -15,6 +16,7 @@ use super::shielding::Shielding;
 use super::site::Site;
 use super::watchdog::HardwareWatchdog;
 use crate::RunDir;
+use crate::group::Group;
 use crate::keeper::ending::LEFT_WITHIN;
 use crate::keeper::protocol::ChildId;
 use crate::shield::Compared;
@@ -23,9 +25,10 @@ use host::health::gap::{Effort, Steps, cause};
 use host::health::{
     Claim, INTERVAL, MACHINE, Observation, Outcome, PLANT, SHIELD, SUPERVISOR, Table, own_service, promises,
 };
-use host::plant::{Process, ReadyCondition};
+use host::plant::{Bounds, Process, ReadyCondition};
 use host::supervise::{Cause, Phase, State, Troubles, Unit};
 use place::{Place, Room};
+use reached::Reached;
 use std::borrow::Cow;
 use sys::notify::WORKS_EVERY;
 use sys::root::RootDir;
@@ -84,6 +87,8 @@ struct Memory {
     threads: Threads,
     restarts: u64,
     log_bytes_lost: u64,
+    /// How often its limits took effect.
+    reached: Reached,
     /// Number of failed runs of its safe-output command.
     safe_outputs_failed: u64,
     /// It has run for long enough to have published its figures.
@@ -333,6 +338,10 @@ impl Health {
         memory.restarts = history.restarts;
         let last = after_end(", last after ", unit, supervised);
         table.observe(now, name, Claim::Restarts, restarts(unit, more, &last));
+        if process.bounds != Bounds::default() {
+            let group = Group::noted(&view.site.run.keeper(name));
+            table.observe(now, name, Claim::Fits, memory.reached.observe(group.as_ref()));
+        }
         let safe = supervised.safe_outputs.observe(&mut memory.safe_outputs_failed);
         table.observe(now, name, Claim::SafeOutput, safe);
         let serves = match (&supervised.trouble, own_service(process)) {

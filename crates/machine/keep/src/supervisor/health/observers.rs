@@ -13,7 +13,7 @@ use host::snapshot::{Target, Value};
 use host::supervise::{End, Supervision};
 use std::path::{Path, PathBuf};
 
-const CLAIMS: [Claim; 21] = [
+const CLAIMS: [Claim; 22] = [
     Claim::Runs,
     Claim::Ready,
     Claim::Class,
@@ -26,6 +26,7 @@ const CLAIMS: [Claim; 21] = [
     Claim::Value,
     Claim::Deadline,
     Claim::Serves,
+    Claim::Fits,
     Claim::SafeOutput,
     Claim::Available,
     Claim::Isolated,
@@ -308,7 +309,9 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 ("no journal for the copy", recorded(0, None, Some("no journal")), "degraded"),
             ]
         }
-        Claim::SafeOutput | Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Restored => Vec::new(),
+        Claim::Fits | Claim::SafeOutput | Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Restored => {
+            Vec::new()
+        }
     }
 }
 
