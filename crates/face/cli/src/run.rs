@@ -89,6 +89,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     match run_in_foreground(&what, &mut |line| eprintln!("tahti run: {line}")) {
+        Ok(outcome) if outcome.unmatched && what.launch.require_rt && outcome.end == End::Exit(0) => {
+            ExitCode::from(OWN_FAILURE)
+        }
         Ok(outcome) if outcome.time_over && matches!(outcome.end, End::Signal { .. }) => ExitCode::SUCCESS,
         Ok(outcome) => ExitCode::from(outcome.end.code()),
         Err(why) => {

@@ -54,8 +54,8 @@ fn kept_max(claim: Claim) -> usize {
     match claim {
         // Its loop may be in its longest pass.
         Serves => 2 + 6,
-        Runs | Ready | Class | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline | Fits
-        | SafeOutput | Available => 2,
+        Runs | Ready | Class | Threads | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline
+        | Fits | SafeOutput | Available => 2,
         Isolated | Journal | Bounds | Observes | Files | Records | Restored => 2,
     }
 }
@@ -227,12 +227,14 @@ fn each_broken_promise_of_a_process_fails_the_plant_within_two_intervals() {
 fn what_happens_within_its_limit_degrades_the_plant() {
     let mut total = turn();
     let text = sh("restarted", "exec sleep 1000", "restart = { backoff = \"0s\" }")
+        + &sh("ruled", "exec sleep 1000", "threads = [{ match = \"nosuch-*\", class = \"fifo:60\" }]")
         + &late("skipped", "")
         + &late("value", "deadline = { at = \"1s\", kind = \"firm\", least = \"1%\" }");
     let bench = Bench::new("rows-limits", &text);
     bench.ok(&["up", ".", "--detach"]);
     let ways = [
         way(Claim::Restarts, "restarted", "SIGKILL", signal("restarted", "KILL")),
+        own(Claim::Threads, "ruled", "no thread matches"),
         own(Claim::Skipped, "skipped", "no limit is set"),
         own(Claim::Value, "value", "late, more than least"),
     ];

@@ -63,6 +63,8 @@ pub struct Finished {
     pub end: End,
     /// Whether its time limit expired and the runner asked it to end.
     pub time_over: bool,
+    /// Whether a thread rule matched no thread.
+    pub unmatched: bool,
 }
 
 /// Reason why the process could not run.
@@ -249,7 +251,12 @@ impl Runner<'_> {
     fn run(mut self) -> Result<Finished, Failure> {
         loop {
             if let Some(end) = self.children()? {
-                return Ok(Finished { end, time_over: self.time_over });
+                let unmatched = self.rules.unmatched();
+                for pattern in &unmatched {
+                    let remedy = "compare it with /proc/PID/task/*/comm";
+                    (self.tell)(&format!("no thread matched {pattern:?}: its class and CPUs were not set; {remedy}"));
+                }
+                return Ok(Finished { end, time_over: self.time_over, unmatched: !unmatched.is_empty() });
             }
             self.wait();
             while let Some(arrived) = self.signals.read()? {

@@ -4,7 +4,7 @@
 
 use crate::launch::Shortfall;
 use base::{CpuSet, Policy};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use sys::process::{Process, ThreadId};
 use sys::root::RootDir;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
@@ -24,6 +24,8 @@ pub struct ThreadRule {
 #[derive(Clone, Debug, Default)]
 pub struct ThreadRules {
     rules: Vec<ThreadRule>,
+    /// Which rules have been applied to a thread.
+    applied: BTreeSet<usize>,
     /// Name of each thread at the last pass.
     known: BTreeMap<ThreadId, String>,
 }
@@ -43,13 +45,20 @@ impl ThreadRules {
     /// A set of rules, none applied yet.
     #[must_use]
     pub fn new(rules: Vec<ThreadRule>) -> Self {
-        Self { rules, known: BTreeMap::new() }
+        Self { rules, ..Self::default() }
     }
 
     /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// Patterns of the rules that no thread has matched.
+    #[must_use]
+    pub fn unmatched(&self) -> Vec<&str> {
+        let unmatched = |(nth, _): &(usize, &ThreadRule)| !self.applied.contains(nth);
+        self.rules.iter().enumerate().filter(unmatched).map(|(_, rule)| rule.pattern.as_str()).collect()
     }
 
     /// Applies the rules to threads of a process that are new or have a new name.
@@ -69,9 +78,11 @@ impl ThreadRules {
             .collect();
         let mut done = Vec::new();
         for (thread, name) in named.iter().filter(|(thread, name)| self.known.get(*thread) != Some(*name)) {
-            let Some(rule) = self.rules.iter().find(|rule| base::glob(&rule.pattern, name)) else { continue };
+            let mut rules = self.rules.iter().enumerate();
+            let Some((nth, rule)) = rules.find(|(_, rule)| base::glob(&rule.pattern, name)) else { continue };
             // A thread that has ended is skipped: a thread of another process may have its number.
             if let Some(tid) = thread.tid().filter(|tid| process.has_thread(*tid)) {
+                self.applied.insert(nth);
                 done.push(Applied { tid, name: name.clone(), shortfalls: rule.apply(tid) });
             }
         }
@@ -126,13 +137,15 @@ mod tests {
         });
         let tid = tells.recv().unwrap();
         let policy: Policy = "batch:3".parse().unwrap();
-        let mut rules =
-            ThreadRules::new(vec![ThreadRule { pattern: "poller-*".into(), policy: Some(policy), cpus: None }]);
+        let rule = |pattern: &str| ThreadRule { pattern: pattern.into(), policy: Some(policy), cpus: None };
+        let mut rules = ThreadRules::new(vec![rule("poller-*"), rule("nosuch-*")]);
+        assert_eq!(rules.unmatched(), ["poller-*", "nosuch-*"]);
         let own = &Process::open(std::process::id() as i32).unwrap();
         let done = rules.apply(own);
         assert_eq!(done, [Applied { tid, name: "poller-7".into(), shortfalls: vec![] }]);
         assert_eq!(sys::sched::scheduling(tid).unwrap().policy, policy);
         assert_eq!(rules.apply(own), []);
+        assert_eq!(rules.unmatched(), ["nosuch-*"]);
         // A class without a nice value leaves the thread's nice value unchanged.
         let other = ThreadRule { pattern: "*".into(), policy: Some("other".parse().unwrap()), cpus: None };
         assert_eq!(other.apply(tid), []);

@@ -35,6 +35,8 @@ pub enum Claim {
     Ready,
     /// The threads have their class, priority and nice value.
     Class,
+    /// Each rule for threads has a thread.
+    Threads,
     /// The threads have their CPUs.
     Cpus,
     /// The memory is locked.
@@ -182,6 +184,10 @@ impl List<'_> {
             of => format!("cpus {of}"),
         };
         self.add(name, Claim::Cpus, cpus, &key("cpus"));
+        if !process.threads.is_empty() {
+            let words = "each rule of threads matches a thread".to_owned();
+            self.add(name, Claim::Threads, words, &key("threads")).whole_life = true;
+        }
         if process.mlock {
             self.add(name, Claim::Memory, "memory locked".to_owned(), &key("mlock"));
         }

@@ -94,6 +94,20 @@ impl Table {
         }
     }
 
+    /// Observes a row again as at its last observation, which can no longer change; *not due* without one.
+    pub fn repeat(&mut self, now: MonoNs, subject: &str, claim: Claim, without: &str) {
+        let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        let Some(row) = row else { return };
+        let seen = match row.state {
+            State::Kept => Observation::Kept,
+            State::Within => Observation::Within(row.evidence.clone()),
+            State::Absent => Observation::Absent(row.evidence.clone()),
+            State::Broken => Observation::Broken(row.evidence.clone()),
+            State::Pending | State::NotObserved | State::NotDue => Observation::NotDue(without.to_owned()),
+        };
+        self.changes += u64::from(row.observe(now, seen));
+    }
+
     /// Whether a promise of the plant file was never observed. `false` for a default.
     #[must_use]
     pub fn is_unobserved(&self, subject: &str, claim: Claim) -> bool {

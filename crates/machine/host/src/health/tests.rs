@@ -202,6 +202,22 @@ fn a_figure_over_the_whole_life_is_judged_by_its_last_state() {
 }
 
 #[test]
+fn a_row_that_can_no_longer_change_keeps_its_last_observation() {
+    for word in ["kept", "within", "absent", "broken"] {
+        let mut table = table(false, false);
+        table.repeat(second(1), "loop", Claim::Class, "not started");
+        assert_eq!(table.rows()[0].state, State::NotDue);
+        table.observe(second(2), "loop", Claim::Class, seen(word));
+        let before = (table.rows()[0].state, table.rows()[0].evidence.clone());
+        for at in 3..9 {
+            table.repeat(second(at), "loop", Claim::Class, "not started");
+            table.judge(second(at));
+        }
+        assert_eq!((table.rows()[0].state, table.rows()[0].evidence.clone()), before);
+    }
+}
+
+#[test]
 fn a_promise_is_unobserved_until_its_first_observation_and_then_never_again() {
     let mut table = table(false, false);
     let is_unobserved = |table: &Table| table.is_unobserved("loop", Claim::Class);

@@ -338,6 +338,14 @@ impl Health {
         memory.restarts = history.restarts;
         let last = after_end(", last after ", unit, supervised);
         table.observe(now, name, Claim::Restarts, restarts(unit, more, &last));
+        // Threads may begin a moment after the start.
+        let has_rules = unit.state == State::Running && now - memory.born > LATE || has_ended;
+        match supervised.watch.unmatched().as_slice() {
+            patterns if has_rules && supervised.watch.has_rules() => {
+                table.observe(now, name, Claim::Threads, ruled(patterns));
+            }
+            _ => table.repeat(now, name, Claim::Threads, "its threads may not have begun"),
+        }
         if process.bounds != Bounds::default() {
             let group = Group::noted(&view.site.run.keeper(name));
             table.observe(now, name, Claim::Fits, memory.reached.observe(group.as_ref()));
@@ -509,6 +517,12 @@ fn settings(
         let memory = threads::memory(&RootDir::machine(), found.pid, shortfalls);
         table.observe(now, name, Claim::Memory, memory);
     }
+}
+
+/// The observation of thread rules. `unmatched`: patterns that no thread has matched.
+fn ruled(unmatched: &[&str]) -> Observation {
+    let named = unmatched.iter().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ");
+    if unmatched.is_empty() { Observation::Kept } else { Observation::Absent(format!("no thread matches {named}")) }
 }
 
 /// Whether the last end of a process was not requested.

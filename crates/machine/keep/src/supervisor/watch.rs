@@ -242,6 +242,16 @@ impl Watched {
         }
     }
 
+    /// Whether there are rules for its threads.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// Patterns of thread rules that no thread of this life has matched.
+    pub(crate) fn unmatched(&self) -> Vec<&str> {
+        self.rules.unmatched()
+    }
+
     /// Counts a sign of life.
     pub(crate) fn sign(&self) {
         self.signs.counted.fetch_add(1, Ordering::Relaxed);

@@ -13,10 +13,11 @@ use host::snapshot::{Target, Value};
 use host::supervise::{End, Supervision};
 use std::path::{Path, PathBuf};
 
-const CLAIMS: [Claim; 22] = [
+const CLAIMS: [Claim; 23] = [
     Claim::Runs,
     Claim::Ready,
     Claim::Class,
+    Claim::Threads,
     Claim::Cpus,
     Claim::Memory,
     Claim::Restarts,
@@ -209,6 +210,10 @@ fn ways(claim: Claim) -> Vec<Scenario> {
             ("chrt of all threads", found(&["one", "two"], &[], false).class(&[]), "failed"),
             ("refused at the start", found(&["thread 77"], &[], false).class(&lacks("no class fifo:20")), "degraded"),
         ],
+        Claim::Threads => vec![
+            ("each rule has a thread", ruled(&[]), "good"),
+            ("a rule has no thread", ruled(&["nosuch-*"]), "degraded"),
+        ],
         Claim::Cpus => vec![
             ("as declared", found(&[], &[], false).cpus(&[]), "good"),
             ("taskset", found(&[], &["thread 77 may run on CPUs 0-1, expected 1"], false).cpus(&[]), "failed"),
@@ -325,7 +330,7 @@ fn outcome(claim: Claim, seen: Option<Observation>) -> Outcome {
         file: None,
         optional: false,
         required: false,
-        whole_life: matches!(claim, Claim::Skipped | Claim::Value),
+        whole_life: matches!(claim, Claim::Skipped | Claim::Value | Claim::Threads),
         interval: INTERVAL,
     };
     let second = |nth: u64| MonoNs(nth * 1_000_000_000);
