@@ -204,8 +204,8 @@ fn a_process_that_ignores_sigterm_is_killed_with_its_descendants() {
     let pid = bench.pid("a");
     bench.until("its child", || bench.dir.join("child").metadata().is_ok_and(|file| file.len() > 1));
     let child: i32 = fs::read_to_string(bench.dir.join("child")).unwrap().trim().parse().unwrap();
-    let verdict = bench.ok(&["down"]);
-    assert!(verdict.contains("SIGKILL"), "{verdict}");
+    let (status, verdict) = bench.down();
+    assert!(status == Some(4) && verdict.contains("a: it did not end within its stop sequence; SIGKILL"), "{verdict}");
     bench.until("ended", || !alive(pid) && !alive(child));
 }
 

@@ -55,7 +55,7 @@ fn kept_max(claim: Claim) -> usize {
         // Its loop may be in its longest pass.
         Serves => 2 + 6,
         Runs | Ready | Class | Threads | Cpus | Memory | Restarts | Heartbeat | Budget | Skipped | Value | Deadline
-        | Fits | SafeOutput | Available => 2,
+        | Stops | Fits | SafeOutput | Available => 2,
         Isolated | Journal | Bounds | Observes | Files | Records | Restored => 2,
     }
 }

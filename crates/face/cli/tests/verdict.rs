@@ -139,6 +139,17 @@ fn a_heartbeat_that_the_process_switches_off_fails_the_plant() {
 }
 
 #[test]
+fn a_process_that_ends_with_an_error_when_it_is_stopped_degrades_the_plant() {
+    let bench = Bench::new(
+        "verdict-nine",
+        &sh("a", "trap 'exit 9' TERM; echo up; while :; do sleep 0.1; done", "ready = { line = \"up\" }"),
+    );
+    bench.ok(&["up", ".", "--detach"]);
+    let (code, last) = bench.down();
+    assert!(code == Some(4) && last.contains("a: it was asked to end, and ended with exit 9 ["), "{last}");
+}
+
+#[test]
 fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
     let bench = Bench::new("verdict-restart", &sh("a", "sleep 1000", "restart = { backoff = \"0s\" }"));
     bench.ok(&["up", ".", "--detach"]);

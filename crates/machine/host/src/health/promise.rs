@@ -55,6 +55,8 @@ pub enum Claim {
     Deadline,
     /// The service works, by its own report.
     Serves,
+    /// The process ends by itself when it is asked to.
+    Stops,
     /// The process stays below its limits of memory and tasks.
     Fits,
     /// The command that sets safe outputs succeeds.
@@ -207,6 +209,7 @@ impl List<'_> {
             };
             self.add(name, Claim::Budget, words, &key("budget"));
         }
+        self.add(name, Claim::Stops, "ends when asked to".to_owned(), &key("stop"));
         let limits = [
             ("memory_max", process.bounds.memory_max.map(|max| max.to_string())),
             ("tasks_max", process.bounds.tasks_max.map(|max| max.to_string())),

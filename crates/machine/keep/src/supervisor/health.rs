@@ -1,6 +1,7 @@
 //! Health of the plant. Once per second it reads the state of the kernel and of the supervisor's parts, and passes it to the
 //! table of promises as observations. States and verdict are decided in `host::health`.
 
+mod ending;
 mod figures;
 #[cfg(test)]
 mod observers;
@@ -338,6 +339,7 @@ impl Health {
         memory.restarts = history.restarts;
         let last = after_end(", last after ", unit, supervised);
         table.observe(now, name, Claim::Restarts, restarts(unit, more, &last));
+        table.observe(now, name, Claim::Stops, ending::stops(unit));
         // Threads may begin a moment after the start.
         let has_rules = unit.state == State::Running && now - memory.born > LATE || has_ended;
         match supervised.watch.unmatched().as_slice() {

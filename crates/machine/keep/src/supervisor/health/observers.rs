@@ -13,7 +13,7 @@ use host::snapshot::{Target, Value};
 use host::supervise::{End, Supervision};
 use std::path::{Path, PathBuf};
 
-const CLAIMS: [Claim; 23] = [
+const CLAIMS: [Claim; 24] = [
     Claim::Runs,
     Claim::Ready,
     Claim::Class,
@@ -27,6 +27,7 @@ const CLAIMS: [Claim; 23] = [
     Claim::Value,
     Claim::Deadline,
     Claim::Serves,
+    Claim::Stops,
     Claim::Fits,
     Claim::SafeOutput,
     Claim::Available,
@@ -314,9 +315,13 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 ("no journal for the copy", recorded(0, None, Some("no journal")), "degraded"),
             ]
         }
-        Claim::Fits | Claim::SafeOutput | Claim::Serves | Claim::Bounds | Claim::Observes | Claim::Restored => {
-            Vec::new()
-        }
+        Claim::Stops
+        | Claim::Fits
+        | Claim::SafeOutput
+        | Claim::Serves
+        | Claim::Bounds
+        | Claim::Observes
+        | Claim::Restored => Vec::new(),
     }
 }
 
