@@ -331,6 +331,9 @@ fn a_changed_shield_or_partition_or_run_folder_fails_the_plant() {
         way(Claim::Journal, "shield", "the journal is removed", |bench| {
             fs::remove_file(bench.dir.join("run/shield.json")).unwrap();
         }),
+        way(Claim::Files, "supervisor", "the state is removed", |bench| {
+            fs::remove_file(bench.dir.join("run/p/state.json")).unwrap();
+        }),
         way(Claim::Files, "supervisor", "the lock is removed", |bench| {
             fs::remove_file(bench.dir.join("run/p/lock")).unwrap();
         }),

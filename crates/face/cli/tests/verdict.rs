@@ -150,6 +150,35 @@ fn a_process_that_ends_with_an_error_when_it_is_stopped_degrades_the_plant() {
 }
 
 #[test]
+fn a_removed_state_file_fails_the_plant_and_is_written_again() {
+    let bench = Bench::new("verdict-state", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until_row("supervisor", "files", "kept");
+    let state = bench.dir.join("run/p/state.json");
+    fs::remove_file(&state).unwrap();
+    bench.until("written again", || state.exists());
+    bench.until_row("supervisor", "files", "kept");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("state.json was removed ["), "{last}");
+}
+
+#[test]
+fn processes_of_a_lost_supervisor_end_before_a_new_one_starts_them_again_also_without_a_run_folder() {
+    let bench = Bench::new("verdict-twice", &sh("a", "sleep 1000", ""));
+    bench.ok(&["up", ".", "--detach"]);
+    let (first, keeper) = (bench.pid("a"), bench.process("a")["keeper"].as_i64().unwrap() as i32);
+    let supervisor = bench.supervisor();
+    kill(supervisor, "KILL");
+    bench.until("killed", || !alive(supervisor));
+    fs::remove_dir_all(bench.dir.join("run/p/keep")).unwrap();
+    fs::remove_file(bench.dir.join("run/p/state.json")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    assert!(bench.pid("a") != first && !alive(first));
+    kill(keeper, "KILL");
+    bench.ok(&["down"]);
+}
+
+#[test]
 fn a_process_that_is_restarted_within_its_policy_degrades_the_plant() {
     let bench = Bench::new("verdict-restart", &sh("a", "sleep 1000", "restart = { backoff = \"0s\" }"));
     bench.ok(&["up", ".", "--detach"]);

@@ -199,14 +199,14 @@ impl Group {
 /// Ends all descendants that the keeper in `folder` left behind, and returns their number. The keeper must have ended.
 /// Waits at most 0.5 s for their end. A process that hangs in the kernel longer is found by the next call.
 pub(crate) fn end_family(folder: &Path) -> usize {
-    let group = Group::noted(folder);
+    let (group, wanted) = (Group::noted(folder), mark(folder));
     let mut ended = BTreeSet::new();
     for _ in 0..ROUNDS {
         let members = group.as_ref().map_or(Vec::new(), Group::members);
         if let Some(group) = group.as_ref().filter(|_| !members.is_empty()) {
             group.kill();
         }
-        let marked = kill_marked(folder);
+        let marked = kill_marked(|variable| variable == wanted);
         if members.is_empty() && marked.is_empty() {
             break;
         }
@@ -219,17 +219,39 @@ pub(crate) fn end_family(folder: &Path) -> usize {
     ended.len()
 }
 
-/// Kills every process that has the mark of this folder, and returns their PIDs.
-fn kill_marked(folder: &Path) -> Vec<i32> {
-    let mut wanted = format!("{MARK}=").into_bytes();
-    wanted.extend(folder.as_os_str().as_encoded_bytes());
+/// Ends all processes that have the mark of a keeper below the folder `keepers`, and returns their number. Called if no
+/// supervisor and no keeper is left, so that no process runs twice.
+pub(crate) fn end_strays(keepers: &Path) -> usize {
+    let mut wanted = mark(keepers);
+    wanted.push(b'/');
+    let mut ended = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        let killed = kill_marked(|variable| variable.starts_with(&wanted));
+        if killed.is_empty() {
+            break;
+        }
+        ended.extend(killed);
+        std::thread::sleep(PAUSE.to_std());
+    }
+    ended.len()
+}
+
+/// The variable that marks the descendants of the keeper in `folder`.
+fn mark(folder: &Path) -> Vec<u8> {
+    let mut variable = format!("{MARK}=").into_bytes();
+    variable.extend(folder.as_os_str().as_encoded_bytes());
+    variable
+}
+
+/// Kills every process with a variable for which `is_mark` holds, and returns their PIDs.
+fn kill_marked(is_mark: impl Fn(&[u8]) -> bool) -> Vec<i32> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let root = RootDir::machine();
     let pids = root.list("/proc").unwrap_or_default();
     let pids = pids.iter().filter_map(|name| name.parse::<i32>().ok()).filter(|pid| *pid != own);
     let marked = |pid: i32| {
         std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|variable| variable == wanted))
+            .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(&is_mark))
     };
     let kill = |pid: i32| {
         let process = Process::open(pid).ok()?;
@@ -381,8 +403,9 @@ mod tests {
         }
         assert_eq!(end_family(&folder), 1);
         assert!(!marked.wait().unwrap().success());
+        assert_eq!(end_strays(&folder.join("oth")), 0, "a name that begins in the same way is another name");
         assert!(free.try_wait().unwrap().is_none(), "the mark of another folder is another mark");
-        free.kill().unwrap();
-        free.wait().unwrap();
+        assert_eq!(end_strays(&folder), 1, "keepers below a folder");
+        assert!(!free.wait().unwrap().success());
     }
 }

@@ -412,7 +412,9 @@ impl Health {
         }
         self.table.observe(now, "watchdog", Claim::Available, view.watchdog.observation(view.processes.all.phase()));
         let place = self.place.get_or_insert_with(|| Place::of(&view.site.run));
-        self.table.observe(now, SUPERVISOR, Claim::Files, place.compare(&view.site.run));
+        let living = view.processes.iter().filter(|(_, one)| one.child.is_some());
+        let files = place.compare(&view.site.run, living.map(|(unit, _)| unit.spec.name.as_str()));
+        self.table.observe(now, SUPERVISOR, Claim::Files, files);
         self.records(now, view);
         self.table.observe(now, MACHINE, Claim::Restored, Observation::NotDue("the plant is up".to_owned()));
     }

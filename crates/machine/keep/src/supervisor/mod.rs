@@ -287,6 +287,10 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         None => {
             // Files of a run whose supervisor was lost and whose processes have ended.
             run.close_dashboard()?;
+            match crate::group::end_strays(&run.keepers_folder()) {
+                0 => {}
+                ended => tell.event(now, "tahti", &format!("{ended} processes of an earlier supervisor were ended")),
+            }
             let all = Supervision::new(&plant);
             (None, (plant, all))
         }

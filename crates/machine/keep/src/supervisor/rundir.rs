@@ -264,10 +264,21 @@ impl RunDir {
         self.path.join("control")
     }
 
+    /// The state file, from which the next supervisor continues.
+    #[must_use]
+    pub fn state_file(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    /// The folder of all keepers.
+    pub(crate) fn keepers_folder(&self) -> PathBuf {
+        self.path.join("keep")
+    }
+
     /// The folder of a process's keeper.
     #[must_use]
     pub fn keeper(&self, process: &str) -> PathBuf {
-        self.path.join("keep").join(process)
+        self.keepers_folder().join(process)
     }
 
     /// The folder of a guest, created by the guest's process.
@@ -316,7 +327,7 @@ impl RunDir {
     /// Names of the processes that have or had a keeper.
     #[must_use]
     pub fn keepers(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.path.join("keep")).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.keepers_folder()).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.file_name().into_string().ok()).take(KEEPERS_MAX).collect();
         names.sort_unstable();
@@ -490,7 +501,7 @@ impl RunDir {
     /// # Errors
     /// The write failed, for example because the state needs more space than was reserved. The previous state is kept.
     pub fn save(&self, saved: &Saved) -> Result<()> {
-        let path = self.path.join("state.json");
+        let path = self.state_file();
         let new = self.path.join("state.new");
         self.mark_shield(saved.shield)?;
         let text = io(serde_json::to_vec(saved).map_err(std::io::Error::from), "write", &path)?;
@@ -527,7 +538,7 @@ impl RunDir {
     /// # Errors
     /// The state file exists but cannot be used.
     pub fn saved(&self) -> std::result::Result<Option<Saved>, SavedError> {
-        let path = self.path.join("state.json");
+        let path = self.state_file();
         let failed = |what: Unusable| SavedError { path: path.clone(), what };
         let mut text = String::new();
         let read = File::open(&path).and_then(|file| file.take(STATE_BYTES_MAX).read_to_string(&mut text));
@@ -623,12 +634,12 @@ pub fn plants() -> Vec<String> {
     all
 }
 
-/// Names of the plants that have a state file or running processes.
+/// Names of the plants that have a state file, running processes or a supervisor.
 #[must_use]
 pub fn living() -> Vec<String> {
     let lives = |name: &String| {
         let run = RunDir::find(name);
-        run.path().join("state.json").exists() || run.lives()
+        run.state_file().exists() || run.lives() || run.supervisor().is_some()
     };
     plants().into_iter().filter(lives).collect()
 }

@@ -405,7 +405,8 @@ impl Engine {
 
     /// Observes every row, at once or if a pass is due.
     fn observe(&mut self, now: MonoNs, at_once: bool) {
-        let guard_fault = if at_once || now >= self.health.due() { self.watcher.fault(now) } else { None };
+        let is_pass = at_once || now >= self.health.due();
+        let guard_fault = if is_pass { self.watcher.fault(now) } else { None };
         let view = View {
             site: &self.site,
             processes: &self.processes,
@@ -416,7 +417,15 @@ impl Engine {
             reshield: self.is_unshielded(),
         };
         self.health.step(now, "observing the rows");
-        if at_once { self.health.observe(now, &view) } else { self.health.pass(now, &view) }
+        if at_once {
+            self.health.observe(now, &view)
+        } else {
+            self.health.pass(now, &view)
+        }
+        // The row of the files has been observed.
+        if is_pass && !self.site.run.state_file().exists() {
+            self.state_file.is_outdated();
+        }
     }
 
     /// Whether the shield is being changed, or is lowered for a comparison.

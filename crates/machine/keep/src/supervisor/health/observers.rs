@@ -155,11 +155,14 @@ fn files(harm: impl FnOnce(&Path)) -> Observation {
     let folder = Temporary::new("files");
     folder.write("p/lock", "");
     folder.write("p/control", "");
+    folder.write("p/state.json", "");
+    folder.write("p/keep/a/socket", "");
     let run = rundir::RunDir::of(&folder.0.join("p").display().to_string());
     let place = Place::of(&run);
-    assert_eq!(place.compare(&run), Observation::Kept);
+    let compare = || place.compare(&run, ["a"].into_iter());
+    assert_eq!(compare(), Observation::Kept);
     harm(&folder.0.join("p"));
-    place.compare(&run)
+    compare()
 }
 
 /// Every fault of a claim that an observer can detect. Empty for claims that are observed where the fault is reported; tests
@@ -294,6 +297,13 @@ fn ways(claim: Claim) -> Vec<Scenario> {
             ("the folder removed", files(|path| std::fs::remove_dir_all(path).unwrap()), "failed"),
             ("the lock removed", files(|path| std::fs::remove_file(path.join("lock")).unwrap()), "failed"),
             ("the socket removed", files(|path| std::fs::remove_file(path.join("control")).unwrap()), "failed"),
+            ("the state removed", files(|path| std::fs::remove_file(path.join("state.json")).unwrap()), "failed"),
+            ("all keepers removed", files(|path| std::fs::remove_dir_all(path.join("keep")).unwrap()), "failed"),
+            (
+                "a keeper's folder removed",
+                files(|path| std::fs::remove_dir_all(path.join("keep/a")).unwrap()),
+                "failed",
+            ),
             (
                 "the socket replaced",
                 files(|path| {

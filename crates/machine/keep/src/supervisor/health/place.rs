@@ -1,5 +1,6 @@
 //! The run folder and its files: still those of this supervisor, with room for more.
 
+use crate::keeper::protocol::SOCKET_NAME;
 use crate::supervisor::background::BackgroundTask;
 use crate::supervisor::rundir::RunDir;
 use host::health::Observation;
@@ -16,8 +17,9 @@ pub(super) struct Place(Vec<(&'static str, Option<Identity>)>);
 /// Device and inode number; mode and owner.
 type Identity = ((u64, u64), (u32, u32));
 
-/// The files created by this supervisor: the folder, the lock, the socket.
-const FILES: [&str; 3] = ["", "lock", "control"];
+/// The files created by this supervisor: the folder, the lock, the socket, the folder of the keepers.
+const FILES: [&str; 4] = ["", "lock", "control", KEEPERS];
+const KEEPERS: &str = "keep";
 
 fn identity(path: &Path) -> Option<Identity> {
     let found = std::fs::symlink_metadata(path).ok()?;
@@ -33,11 +35,13 @@ impl Place {
     /// Whether they are still the files of this supervisor, whatever their modes.
     pub(super) fn is_ours(&self, run: &RunDir) -> bool {
         let file = |identity: Option<Identity>| identity.map(|(file, _)| file);
-        self.0.iter().all(|(name, made)| file(identity(&run.path().join(name))) == file(*made))
+        let mut own = self.0.iter().filter(|(name, _)| *name != KEEPERS);
+        own.all(|(name, made)| file(identity(&run.path().join(name))) == file(*made))
     }
 
-    /// Whether they are still the same files, with the same modes and owners.
-    pub(super) fn compare(&self, run: &RunDir) -> Observation {
+    /// Whether they are still the same files, with the same modes and owners, and whether the state file and the sockets of the
+    /// keepers of `processes` exist.
+    pub(super) fn compare<'a>(&self, run: &RunDir, processes: impl Iterator<Item = &'a str>) -> Observation {
         for (name, made) in &self.0 {
             let path = run.path().join(name);
             let Some((file, rights)) = identity(&path) else {
@@ -56,7 +60,11 @@ impl Place {
                 _ => return Observation::Broken(format!("{} was replaced by another file", path.display())),
             }
         }
-        Observation::Kept
+        let sockets = processes.map(|name| run.keeper(name).join(SOCKET_NAME));
+        match [run.state_file()].into_iter().chain(sockets).find(|path| !path.exists()) {
+            Some(path) => Observation::Broken(format!("{} was removed", path.display())),
+            None => Observation::Kept,
+        }
     }
 }
 
