@@ -123,12 +123,11 @@ impl Dist {
         // On a terminal, cargo shows its progress.
         command.args((!std::io::stderr().is_terminal()).then_some("--quiet"));
         command.args(features);
-        match target {
+        if target == Some(ARM) {
             // The host's `strip` knows only the host's processor.
-            Some(ARM) => {
-                drop(for_arm(&mut command).args(["--config", &format!("profile.{}.strip=true", self.profile)]))
-            }
-            target => drop(command.args(target.iter().flat_map(|target| ["--target", target]))),
+            for_arm(&mut command).args(["--config", &format!("profile.{}.strip=true", self.profile)]);
+        } else {
+            command.args(target.iter().flat_map(|target| ["--target", target]));
         }
         run(&mut command)?;
         let below = if self.profile == "dev" { "debug" } else { &self.profile };

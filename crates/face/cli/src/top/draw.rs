@@ -159,7 +159,7 @@ impl Model {
             [first, rest @ ..] => {
                 let more =
                     if rest.is_empty() { String::new() } else { format!(" (and {} more: `tahti ps`)", rest.len()) };
-                coloured(screen_colour(colour), &format!("{}{more}", first.words(&short)))
+                coloured(screen_colour(colour), &format!("{}{more}", first.words(short)))
             }
         };
         let mut second = Vec::new();
