@@ -245,6 +245,12 @@ impl Member {
 }
 
 /// Sets the number of updates that a monitor queues, in the value of a group.
+/// Whether the value begins with the options of a group.
+pub(crate) fn has_options(value: &Value) -> bool {
+    let Value::Struct(fields) = value else { return false };
+    matches!(fields.first(), Some(Value::Struct(record)) if matches!(record.first(), Some(Value::Struct(_))))
+}
+
 pub(crate) fn set_queue_size(value: &mut Value, size: i32) {
     if let Some(place) = options(value).and_then(|options| options.first_mut()) {
         *place = Value::I32(size);

@@ -281,3 +281,12 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_structure_without_options_has_no_length_of_the_queue() {
+    let columns = Value::Struct(vec![Value::I32(1), Value::I32(2)]);
+    let table = Value::Struct(vec![Value::Array(Array::empty(Kind::Text)), columns.clone()]);
+    let number = Value::Struct(vec![columns]);
+    assert_eq!([&table, &number, &Value::I32(1)].map(has_options), [false; 3]);
+    assert!(has_options(&Value::Struct(vec![Value::Struct(vec![Value::Struct(vec![])])])));
+}

@@ -49,6 +49,8 @@ pub(super) enum OpKind {
         wait: bool,
     },
     Monitor(Box<Monitor>),
+    /// Calls of a channel that is a function.
+    Call,
 }
 
 /// A request with a pending answer.
@@ -66,6 +68,7 @@ pub(super) enum Step {
     Write,
     /// The first update of a monitor.
     First,
+    Call,
 }
 
 pub(super) struct Conn {
@@ -224,7 +227,7 @@ impl Conn {
         let Some(op) = self.ops.remove(&ioid) else { return };
         if let Some(busy) = op.busy {
             self.pending.remove(&busy.token.0);
-            if busy.step == Step::Write {
+            if matches!(busy.step, Step::Write | Step::Call) {
                 source.forget(busy.token);
             }
         }
@@ -281,6 +284,7 @@ impl OpKind {
             Self::PutGet { .. } => command::PUT_GET,
             Self::Process { .. } => command::PROCESS,
             Self::Monitor(_) => command::MONITOR,
+            Self::Call => command::RPC,
         }
     }
 

@@ -18,7 +18,7 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
-use crate::codec::{Mask, Order, Status, Struct, Writer};
+use crate::codec::{Mask, Order, Status, Struct, Type, Writer};
 use crate::nt::{Hints, Layout, Shape, View, Written};
 use crate::search::{Identity, SearchCounters};
 use base::{Alarm, Annotation, DurNs, EventMask, MonoNs, NumberHash, Stamp, Value};
@@ -111,6 +111,20 @@ pub enum Write {
     Process,
 }
 
+/// A value with its type: the argument or the result of a call.
+pub type Typed = (Type, crate::codec::Value);
+
+/// The result of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// The result.
+    Done(Typed),
+    /// [`Server::answer_call`] follows.
+    Sent,
+    /// The call failed or was refused. The client receives this status.
+    Failed(Status),
+}
+
 /// The source of the served values. Called from [`Server`]'s methods, so it must not block.
 pub trait Source {
     /// Returns whether a channel with this name can be opened.
@@ -139,13 +153,23 @@ pub trait Source {
         let _ = (handle, options, token);
         StructureGet::Failed(Status::error("the source has no structures"))
     }
+    /// Whether an open channel is a function that clients can call.
+    fn is_function(&self, handle: u64) -> bool {
+        let _ = handle;
+        false
+    }
+    /// Calls a function for a client that may read the channel.
+    fn call(&mut self, handle: u64, peer: Peer<'_>, argument: Option<Typed>, token: Token) -> Call {
+        let _ = (handle, peer, argument, token);
+        Call::Failed(Status::error("the source has no functions"))
+    }
     /// Warnings about the last write for its client.
     fn take_warnings(&mut self) -> Vec<String> {
         Vec::new()
     }
     /// Writes. With `wait` the client requests the answer when all processing is complete.
     fn write(&mut self, handle: u64, peer: Peer<'_>, write: Write, token: Token, wait: bool) -> Put;
-    /// The completion of a write is no longer needed.
+    /// The completion of a write, or the result of a call, is no longer needed.
     fn forget(&mut self, token: Token);
     /// A client subscribes; posts are needed from now on. Called once per monitor.
     fn watch(&mut self, handle: u64);

@@ -62,6 +62,8 @@ impl Server {
                 }
             }
             OpKind::Process { .. } => self.write(id, ioid, sub, Write::Process, source),
+            // Executed by `rpc`.
+            OpKind::Call => {}
         }
         Ok(())
     }
@@ -237,7 +239,7 @@ impl Conn {
         op.later.clear();
         if let Some(busy) = op.busy.take_if(|busy| busy.step != Step::First) {
             self.pending.remove(&busy.token.0);
-            if busy.step == Step::Write {
+            if matches!(busy.step, Step::Write | Step::Call) {
                 source.forget(busy.token);
             }
         }

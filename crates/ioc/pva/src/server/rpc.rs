@@ -1,8 +1,9 @@
-//! The channel `server`, which describes the server: its functions return the names of channels and the program.
+//! Calls: of channels that are functions of the source, and of the channel `server`, which describes the server: its functions
+//! return the names of channels and the program.
 
-use super::conn::Conn;
+use super::conn::{Busy, Conn, Op, OpKind, Step};
 use super::handle::call_argument;
-use super::{Server, Source};
+use super::{Call, Server, Source, Token, Typed};
 use crate::codec::{Array, Fault, Kind, Reader, Status, Struct, Type, Value};
 use crate::wire::{self, Side, command, sub};
 
@@ -10,15 +11,21 @@ use crate::wire::{self, Side, command, sub};
 pub(super) const NAME: &[u8] = b"server";
 
 impl Server {
-    /// Handles a call. Only the channel `server` has functions.
+    /// Creates or executes a call.
     pub(super) fn rpc(&mut self, id: u32, reader: &mut Reader<'_>, source: &mut impl Source) -> Result<(), Fault> {
         let (sid, ioid, sub) = (reader.u32()?, reader.u32()?, reader.u8()?);
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         // Types are read in any case, because later messages may refer to them.
         let argument = call_argument(reader, &mut conn.received)?;
-        let refused = if !conn.describes.contains_key(&sid) {
-            Some("RPC is not supported by this channel")
-        } else if sub & sub::INIT == 0 && !conn.calls.contains(&ioid) {
+        if !conn.describes.contains_key(&sid) {
+            if sub & sub::INIT != 0 {
+                self.create_call(id, sid, ioid, source);
+            } else {
+                self.call(id, ioid, sub, argument, source);
+            }
+            return Ok(());
+        }
+        let refused = if sub & sub::INIT == 0 && !conn.calls.contains(&ioid) {
             Some("bad request id")
         } else if sub & sub::INIT != 0 && conn.calls.len() >= self.limits.operations {
             self.counters.refused += 1;
@@ -56,8 +63,72 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Creates an operation that calls a function of the source.
+    fn create_call(&mut self, id: u32, sid: u32, ioid: u32, source: &impl Source) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let refused = if !conn.channels.get(&sid).is_some_and(|channel| source.is_function(channel.opened.handle)) {
+            Some("RPC is not supported by this channel")
+        } else if conn.ops.contains_key(&ioid) {
+            Some("the operation id is in use")
+        } else if conn.ops.len() >= self.limits.operations {
+            self.counters.refused += 1;
+            Some("too many operations on one connection")
+        } else {
+            None
+        };
+        if let Some(refused) = refused {
+            return conn.refuse(command::RPC, ioid, sub::INIT, refused);
+        }
+        let op = Op { sid, kind: OpKind::Call, busy: None, later: Default::default(), select: 0, structure: None };
+        conn.ops.insert(ioid, op);
+        conn.reply(command::RPC, ioid, sub::INIT, &Status::OK, |_| {});
+    }
+
+    /// Calls a function of the source.
+    fn call(&mut self, id: u32, ioid: u32, sub: u8, argument: Option<Typed>, source: &mut impl Source) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let token = conn.token(id);
+        let Some(op) = conn.ops.get_mut(&ioid).filter(|op| matches!(op.kind, OpKind::Call)) else {
+            return conn.refuse(command::RPC, ioid, sub, "bad request id");
+        };
+        let Some(channel) = conn.channels.get(&op.sid) else { return };
+        if !channel.opened.access.read {
+            return self.finish(id, ioid, sub, &Status::error(super::ops::NO_READ), source);
+        }
+        if op.busy.is_some() {
+            return conn.refuse(command::RPC, ioid, sub & !sub::DESTROY, "the previous request is not complete");
+        }
+        let handle = channel.opened.handle;
+        op.busy = Some(Busy { token, sub, step: Step::Call });
+        conn.pending.insert(token.0, ioid);
+        match source.call(handle, conn.peer(), argument, token) {
+            Call::Done(result) => self.answer_call(token, Ok(result), source),
+            Call::Sent => {}
+            Call::Failed(status) => self.answer_call(token, Err(status), source),
+        }
+    }
+
+    /// The result of a call that was [`Call::Sent`], or the status that the client receives instead.
+    pub fn answer_call(&mut self, token: Token, answer: Result<Typed, Status>, source: &mut impl Source) {
+        let id = (token.0 >> 32) as u32;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(ioid) = conn.pending.remove(&token.0) else { return };
+        let Some(Busy { sub, .. }) = conn.ops.get_mut(&ioid).and_then(|op| op.busy.take()) else { return };
+        match answer {
+            Ok((ty, value)) => conn.reply(command::RPC, ioid, sub, &Status::OK, |out| {
+                out.ty(&ty);
+                out.value(&value);
+            }),
+            Err(status) => conn.reply(command::RPC, ioid, sub, &status, |_| {}),
+        }
+        self.ended(id, ioid, sub, source);
+        self.touch(id);
+    }
+}
+
 /// The result of a function; `None` if it does not exist.
-fn answer(op: &str, source: &mut impl Source) -> Option<(Type, Value)> {
+fn answer(op: &str, source: &mut impl Source) -> Option<Typed> {
     let text = |text: &str| Value::Text(text.to_owned());
     let field = |name: &str, ty| (name.to_owned(), ty);
     let (id, fields, values) = match op {

@@ -68,6 +68,7 @@ impl Server {
                 self.write(id, ioid, sub, Write::Structure { marks, value, options }, source);
             }
             OpKind::Process { .. } => self.write(id, ioid, sub, Write::Process, source),
+            OpKind::Call => {}
         }
         Ok(())
     }
@@ -133,7 +134,9 @@ impl Server {
     }
 
     fn first_snapshot(&mut self, id: u32, ioid: u32, mut snapshot: Snapshot) {
-        snapshot.marks.set(group::QUEUE_SIZE_BIT);
+        if group::has_options(&snapshot.value) {
+            snapshot.marks.set(group::QUEUE_SIZE_BIT);
+        }
         self.send_snapshot(id, ioid, &snapshot, &mut None);
     }
 
@@ -165,7 +168,7 @@ impl Server {
             monitor.take_credit();
             self.counters.updates += 1;
             let queue = monitor.queue_max();
-            if shared.as_ref() != Some(&marks) || marks.has(group::QUEUE_SIZE_BIT) {
+            if shared.as_ref() != Some(&marks) || has_queue_size(&marks, &snapshot.value) {
                 self.shared.bytes.clear();
                 write_fields(&mut self.shared, channel.layout.ty(), &marks, &snapshot.value, queue);
                 *shared = Some(marks.clone());
@@ -193,9 +196,14 @@ pub(super) fn write_queued(
     write_update(out, ioid, marks, overrun, |out| write_fields(out, ty, marks, value, queue));
 }
 
+/// Whether the fields include the length of the queue.
+fn has_queue_size(marks: &Mask, value: &Value) -> bool {
+    marks.has(group::QUEUE_SIZE_BIT) && group::has_options(value)
+}
+
 /// Appends fields. The length of the queue is that of the monitor.
 fn write_fields(out: &mut Writer, ty: &Type, marks: &Mask, value: &Arc<Value>, queue: usize) {
-    if marks.has(group::QUEUE_SIZE_BIT) {
+    if has_queue_size(marks, value) {
         let mut value = Value::clone(value);
         group::set_queue_size(&mut value, queue as i32);
         out.fields_of(ty, marks, &value);

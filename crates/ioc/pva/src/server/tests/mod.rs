@@ -7,6 +7,7 @@ use crate::wire::{self, Inbox, Side, command};
 use base::{Meta, Scalar};
 use proptest::prelude::*;
 
+mod calls;
 mod monitor;
 mod structure;
 
@@ -39,6 +40,7 @@ impl Source for Values {
             b"n" => (0, Shape::Scalar(F64)),
             b"a" => (1, Shape::Array(F64)),
             b"s" => (2, Shape::Structure),
+            b"f" => (calls::FUNCTION, Shape::Scalar(F64)),
             _ => return None,
         };
         self.open += 1;
@@ -76,6 +78,13 @@ impl Source for Values {
             return StructureGet::Sent;
         }
         StructureGet::Done(structure::snapshot(self.number, options.atomic))
+    }
+    fn is_function(&self, handle: u64) -> bool {
+        handle == calls::FUNCTION
+    }
+    fn call(&mut self, _: u64, _: Peer<'_>, argument: Option<Typed>, token: Token) -> Call {
+        self.asked.push(token);
+        if self.later { Call::Sent } else { calls::doubled(argument) }
     }
     fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
