@@ -4,7 +4,7 @@ use crate::config::{Complaint, ServerConfig, join};
 use crate::spin::Spin;
 use crate::waker::Waker;
 use base::{MonoNs, NumberHash};
-use ca::server::CircuitId;
+pub use ca::server::CircuitId;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};

@@ -1,4 +1,4 @@
-//! PVAccess on sockets: clients, and EPICS' environment variables for servers and clients.
+//! PVAccess on sockets: servers, clients, and EPICS' environment variables for both.
 //!
 //! The crate `pva` implements the protocol, and `canet` has the sockets of servers.
 //!
@@ -22,4 +22,5 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod server;
 pub mod session;

@@ -2,7 +2,6 @@
 //! first.
 
 mod mail;
-pub(crate) mod pvaccess;
 mod records;
 mod stops;
 mod traffic;
@@ -27,13 +26,13 @@ use ca::server::{CircuitId, Limits, Server};
 use canet::config::ServerConfig;
 use canet::net::{Net, Ready, SendOutcome};
 use db::{Db, Now, Security};
+use pvanet::server::PvAccess;
 use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use sys::notify::Supervisor;
 
 use mail::Mail;
-use pvaccess::PvAccess;
 
 /// Maximum number of waiting requests to the engine.
 const MAIL_MAX: usize = 64;
@@ -160,7 +159,10 @@ impl Engine {
     /// # Errors
     /// If a socket cannot be opened.
     pub fn serve_pvaccess(&mut self, config: ServerConfig, limits: pva::server::Limits) -> io::Result<()> {
-        self.pvaccess = Some(PvAccess::open(config, limits, &self.net, now())?);
+        let now = now();
+        let pvaccess = PvAccess::open(config, limits, now.mono, now.wall)?;
+        self.net.nest(&pvaccess.net)?;
+        self.pvaccess = Some(pvaccess);
         Ok(())
     }
 
@@ -324,7 +326,7 @@ impl Engine {
             again.sort_unstable_by_key(|id| Reverse(self.server.priority(*id)));
             again.into_iter().for_each(|id| self.flush(id));
             if let Some(pvaccess) = &mut self.pvaccess {
-                pvaccess.flush_again(&mut self.store);
+                pvaccess.flush_again(self.store.now.mono, &mut self.store);
             }
             self.settle();
             let hanging = self.threads.hanging(self.store.now.mono);
@@ -365,7 +367,7 @@ impl Engine {
         }
         if let Some(pvaccess) = self.pvaccess.as_mut().filter(|pvaccess| pvaccess.poll_timeout() <= now.mono) {
             pvaccess.run_due(now.mono);
-            pvaccess.flush_touched(&mut self.store);
+            pvaccess.flush_touched(self.store.now.mono, &mut self.store);
         }
         if self.server.poll_timeout().is_some_and(|until| until <= now.mono) {
             self.server.handle_timeout(now.mono, &mut self.store);
@@ -422,7 +424,10 @@ impl Engine {
             let mut none = touched.is_empty();
             touched.clear();
             self.touched = touched;
-            none &= !self.pvaccess.as_mut().is_some_and(|pvaccess| pvaccess.flush_touched(&mut self.store));
+            none &= !self
+                .pvaccess
+                .as_mut()
+                .is_some_and(|pvaccess| pvaccess.flush_touched(self.store.now.mono, &mut self.store));
             if none {
                 break;
             }
@@ -470,13 +475,14 @@ impl Engine {
 
     /// Handles the events of PVAccess. Scans that are due go between them.
     fn pvaccess_events(&mut self) {
-        let Some(Ok(ready)) = self.pvaccess.as_mut().map(|pvaccess| pvaccess.events(self.store.now.mono)) else {
+        let Some(Ok(ready)) = self.pvaccess.as_mut().map(|pvaccess| pvaccess.events(self.store.now.mono, MonoNs(0)))
+        else {
             return;
         };
         for &item in &ready {
             self.store.now = now();
             if let Some(pvaccess) = &mut self.pvaccess {
-                pvaccess.handle(item, &mut self.store);
+                pvaccess.handle(self.store.now.mono, item, &mut self.store);
             }
             if self.store.db.next_deadline().is_some_and(|until| until <= self.store.now.mono) {
                 self.store.db.advance(self.store.now, ADVANCE_MAX);

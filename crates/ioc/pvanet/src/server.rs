@@ -1,26 +1,30 @@
-//! PVAccess on the network thread, next to Channel Access. Its sockets are nested in those of Channel Access, so one wait
-//! serves both.
+//! A PVAccess server on its sockets. The caller's thread waits for them, alone or [nested](Net::nest) in others.
 
-use super::{DATAGRAMS_MAX, SENDS_MAX};
-use crate::store::Store;
-use base::MonoNs;
-use ca::server::CircuitId;
+use base::{MonoNs, Stamp};
 use canet::config::ServerConfig;
-use canet::net::{Net, Ready, SendOutcome};
+use canet::net::{CircuitId, Net, Ready, SendOutcome};
 use pva::codec::{Order, Writer};
 use pva::search::{self, Address, Beacons, Identity, Search, SearchCounters};
-use pva::server::{ConnId, Limits, Server};
+use pva::server::{ConnId, Limits, Server, Source};
 use pva::wire::{self, Side, command};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+/// Maximum number of datagrams handled before connections are served.
+const DATAGRAMS_MAX: usize = 64;
+/// Maximum number of writes to one connection before others are served.
+const SENDS_MAX: usize = 4;
+
 /// The server of PVAccess, with its sockets.
-pub(crate) struct PvAccess {
-    pub(crate) server: Server,
-    pub(crate) net: Net,
-    pub(crate) config: ServerConfig,
+pub struct PvAccess {
+    /// Connections, channels and operations.
+    pub server: Server,
+    /// The sockets.
+    pub net: Net,
+    /// The configuration.
+    pub config: ServerConfig,
     /// Counters of names searched by datagram.
-    pub(crate) searches: SearchCounters,
+    pub searches: SearchCounters,
     beacons: Beacons,
     again: Vec<ConnId>,
     /// Connections with data to send. The vector is reused.
@@ -29,24 +33,23 @@ pub(crate) struct PvAccess {
 }
 
 impl PvAccess {
-    /// Opens the sockets and nests them in `outer`.
+    /// Opens the sockets. `wall` is the time of the start, which identifies the server with its process.
     ///
     /// # Errors
     /// A socket cannot be opened.
-    pub(super) fn open(config: ServerConfig, limits: Limits, outer: &Net, now: db::Now) -> io::Result<Self> {
+    pub fn open(config: ServerConfig, limits: Limits, now: MonoNs, wall: Stamp) -> io::Result<Self> {
         let net = Net::open(Some(&config))?;
-        outer.nest(&net)?;
         // Answers to programs that search a broadcast address come from another address than the one that is served.
         let ip = match config.interfaces[..] {
             [one] if one.is_loopback() => one.into(),
             _ => 0,
         };
-        let identity = Identity { guid: guid(now), ip, port: net.tcp_port };
+        let identity = Identity { guid: guid(wall), ip, port: net.tcp_port };
         Ok(Self {
             server: Server::new(limits, identity),
             net,
             searches: SearchCounters::default(),
-            beacons: Beacons::new(now.mono, config.beacon_period),
+            beacons: Beacons::new(now, config.beacon_period),
             config,
             again: Vec::new(),
             touched: Vec::new(),
@@ -55,17 +58,19 @@ impl PvAccess {
     }
 
     /// Whether connections have more to send, although the kernel has room.
-    pub(super) const fn has_more(&self) -> bool {
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
         !self.again.is_empty()
     }
 
     /// The time of the next call to [`run_due`](Self::run_due).
-    pub(super) fn poll_timeout(&self) -> MonoNs {
+    #[must_use]
+    pub fn poll_timeout(&self) -> MonoNs {
         self.server.poll_timeout().map_or(self.beacons.poll_timeout(), |at| at.min(self.beacons.poll_timeout()))
     }
 
     /// Sends beacons and closes silent connections, if due.
-    pub(super) fn run_due(&mut self, now: MonoNs) {
+    pub fn run_due(&mut self, now: MonoNs) {
         if let Some(beacon) = self.beacons.poll(now, self.server.identity) {
             self.net.beacon(&self.config.beacons, &beacon);
             self.net.share(&beacon);
@@ -73,56 +78,57 @@ impl PvAccess {
         self.server.handle_timeout(now);
     }
 
-    /// The events of the sockets. Return the vector with [`recycle`](Self::recycle).
+    /// Waits for events of the sockets until a time, or not if it has passed. Return the vector with
+    /// [`recycle`](Self::recycle).
     ///
     /// # Errors
     /// An error from the kernel.
-    pub(super) fn events(&mut self, now: MonoNs) -> io::Result<Vec<Ready>> {
+    pub fn events(&mut self, now: MonoNs, until: MonoNs) -> io::Result<Vec<Ready>> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.net.wait(now, Some(MonoNs(0)), &mut ready)?;
+        self.net.wait(now, Some(until), &mut ready)?;
         Ok(ready)
     }
 
     /// Takes back the vector of [`events`](Self::events).
-    pub(super) fn recycle(&mut self, ready: Vec<Ready>) {
+    pub fn recycle(&mut self, ready: Vec<Ready>) {
         self.ready = ready;
     }
 
     /// Handles an event of the sockets.
-    pub(super) fn handle(&mut self, ready: Ready, store: &mut Store) {
+    pub fn handle(&mut self, now: MonoNs, ready: Ready, source: &mut impl Source) {
         match ready {
             Ready::Timer | Ready::Mail | Ready::Nested => {}
             Ready::Listener(listener) => {
                 while let Some((stream, peer)) = self.net.accept(listener) {
-                    let id = self.server.accept(store.now.mono, &peer.to_string());
+                    let id = self.server.accept(now, &peer.to_string());
                     if self.net.attach(CircuitId(id.0), stream).is_err() {
-                        self.server.close(id, store);
+                        self.server.close(id, source);
                     }
                 }
             }
-            Ready::Datagrams(socket) => self.datagrams(socket, store),
+            Ready::Datagrams(socket) => self.datagrams(socket, source),
             Ready::Circuit { id, read, write } => {
                 if read {
                     match self.net.read(id) {
                         Some(len) => {
                             let bytes = self.net.bytes(len);
-                            self.server.handle_bytes(store.now.mono, ConnId(id.0), bytes, store);
+                            self.server.handle_bytes(now, ConnId(id.0), bytes, source);
                         }
-                        None => self.hang_up(ConnId(id.0), store),
+                        None => self.hang_up(ConnId(id.0), source),
                     }
                 }
                 if write {
-                    self.flush(ConnId(id.0), store);
+                    self.flush(now, ConnId(id.0), source);
                 }
             }
         }
     }
 
     /// Sends the waiting data of all connections, as much as the kernel accepts. Returns whether there was any.
-    pub(super) fn flush_touched(&mut self, store: &mut Store) -> bool {
+    pub fn flush_touched(&mut self, now: MonoNs, source: &mut impl Source) -> bool {
         let mut touched = std::mem::take(&mut self.touched);
         touched.extend(std::iter::from_fn(|| self.server.poll_touched()));
-        touched.iter().for_each(|id| self.flush(*id, store));
+        touched.iter().for_each(|id| self.flush(now, *id, source));
         let any = !touched.is_empty();
         touched.clear();
         self.touched = touched;
@@ -130,30 +136,30 @@ impl PvAccess {
     }
 
     /// Continues to send on connections that have more to send.
-    pub(super) fn flush_again(&mut self, store: &mut Store) {
-        std::mem::take(&mut self.again).into_iter().for_each(|id| self.flush(id, store));
+    pub fn flush_again(&mut self, now: MonoNs, source: &mut impl Source) {
+        std::mem::take(&mut self.again).into_iter().for_each(|id| self.flush(now, id, source));
     }
 
-    fn flush(&mut self, id: ConnId, store: &mut Store) {
+    fn flush(&mut self, now: MonoNs, id: ConnId, source: &mut impl Source) {
         let circuit = CircuitId(id.0);
         for _ in 0..SENDS_MAX {
             let bytes = self.server.output(id);
             if bytes.is_empty() {
                 if self.server.is_closing(id) {
-                    self.hang_up(id, store);
+                    self.hang_up(id, source);
                 } else {
                     self.net.interest(circuit, self.server.wants_input(id), false);
                 }
                 return;
             }
             match self.net.send(circuit, bytes) {
-                SendOutcome::Bytes(len) => self.server.sent(store.now.mono, id, len, store),
+                SendOutcome::Bytes(len) => self.server.sent(now, id, len, source),
                 SendOutcome::Full => {
                     self.net.interest(circuit, self.server.wants_input(id), true);
                     return;
                 }
                 SendOutcome::Gone => {
-                    self.hang_up(id, store);
+                    self.hang_up(id, source);
                     return;
                 }
             }
@@ -162,23 +168,23 @@ impl PvAccess {
         self.again.push(id);
     }
 
-    fn hang_up(&mut self, id: ConnId, store: &mut Store) {
+    fn hang_up(&mut self, id: ConnId, source: &mut impl Source) {
         self.net.detach(CircuitId(id.0));
-        self.server.close(id, store);
+        self.server.close(id, source);
     }
 
-    fn datagrams(&mut self, socket: usize, store: &mut Store) {
+    fn datagrams(&mut self, socket: usize, source: &mut impl Source) {
         for _ in 0..DATAGRAMS_MAX {
             let Some((len, from)) = self.net.receive(socket) else { return };
             if !self.config.ignored.contains(from.ip()) {
-                self.datagram(socket, len, from, store);
+                self.datagram(socket, len, from, source);
             }
         }
     }
 
     /// Answers the searches of a datagram. A search that only one of the servers of this host received is shared with the
     /// others. This server answers it when it arrives there.
-    fn datagram(&mut self, socket: usize, len: usize, from: SocketAddrV4, store: &mut Store) {
+    fn datagram(&mut self, socket: usize, len: usize, from: SocketAddrV4, source: &mut impl Source) {
         let shared = self.net.is_local_group(socket);
         let mut messages = wire::datagram(self.net.bytes(len), Some(Side::Client)).peekable();
         let tagged = messages.peek().is_some_and(|first| first.header.command == command::ORIGIN_TAG);
@@ -200,7 +206,7 @@ impl PvAccess {
                 continue;
             }
             out.bytes.clear();
-            let exists = |name: &[u8]| pva::server::Source::exists(store, name);
+            let exists = |name: &[u8]| source.exists(name);
             if search::answer(&search, self.server.identity, &mut self.searches, exists, &mut out).is_some() {
                 let ip = if search.reply_to.ip == 0 { *from.ip() } else { Ipv4Addr::from(search.reply_to.ip) };
                 self.net.answer(socket, SocketAddrV4::new(ip, search.reply_to.port), &out.bytes);
@@ -210,10 +216,10 @@ impl PvAccess {
 }
 
 /// A number of this server that is new at each start: its time and its process.
-fn guid(now: db::Now) -> [u8; 12] {
+fn guid(wall: Stamp) -> [u8; 12] {
     let mut guid = [0; 12];
-    guid[..4].copy_from_slice(&now.wall.secs.to_le_bytes());
-    guid[4..8].copy_from_slice(&now.wall.nanos.to_le_bytes());
+    guid[..4].copy_from_slice(&wall.secs.to_le_bytes());
+    guid[4..8].copy_from_slice(&wall.nanos.to_le_bytes());
     guid[8..].copy_from_slice(&std::process::id().to_le_bytes());
     guid
 }
