@@ -49,6 +49,9 @@ struct Serve {
     /// Serve the archive at /retrieval without a token
     #[arg(long, requires = "archive")]
     retrieval: bool,
+    /// Serve the plant's tables over PVAccess, to every client that reaches it
+    #[arg(long)]
+    pvaccess: bool,
     /// Folder of saved settings
     #[arg(long, value_name = "FOLDER")]
     settings: Option<PathBuf>,
@@ -101,13 +104,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 fn serve(args: Serve) -> Result<(), Failure> {
-    let Serve { which, listen, names, tls, write, archive, retrieval, settings, messages, check } = args;
+    let Serve { which, listen, names, tls, write, archive, retrieval, pvaccess, settings, messages, check } = args;
     let identity = tls.files();
     if check {
         return Ok(identity.map_or(Ok(()), |files| files.check())?);
     }
     let plant = plant_name(which.plant.as_deref())?;
-    Ok(dash::serve(&Options { plant, listen, names, identity, write, archive, retrieval, settings, messages })?)
+    let options = Options { plant, listen, names, identity, write, archive, retrieval, pvaccess, settings, messages };
+    Ok(dash::serve(&options)?)
 }
 
 fn url(args: &Url) -> Result<(), Failure> {

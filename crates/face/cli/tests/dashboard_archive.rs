@@ -4,6 +4,7 @@
 #[path = "../../../operate/retrieval/tests/suite/mod.rs"]
 mod suite;
 
+use harness::epics::{program, pvaccess};
 use harness::port::free_port;
 use harness::process::{Running, text};
 use harness::{Folder, fresh, tahti};
@@ -21,10 +22,15 @@ struct Dashboard {
 
 impl Dashboard {
     fn start(words: &[&str]) -> Self {
+        Self::start_with(words, &[])
+    }
+
+    fn start_with(words: &[&str], variables: &[(&str, String)]) -> Self {
         let (port, plant, run) = (free_port(), fresh("page"), Folder::new());
         let address = format!("127.0.0.1:{port}");
         let mut command = Self::command(&plant, &run);
         command.args(["dash", "serve", "--plant", &plant, "--listen", &address]).args(words);
+        command.envs(variables.iter().map(|(name, value)| (*name, value)));
         let process = Running::until(&mut command, "serves at");
         Self { address, plant, run, _process: process }
     }
@@ -83,4 +89,29 @@ fn a_plant_without_an_archive_answers_with_an_error() {
     let dashboard = Dashboard::start(&[]);
     let answer = dashboard.asked("/retrieval/bpl/getVersion", None);
     assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("[archive]"), "{answer}");
+}
+
+#[test]
+fn archived_samples_are_the_result_of_a_call_over_pvaccess() {
+    let (folder, port) = (suite::archive(), free_port());
+    let words = ["--archive", folder.0.to_str().unwrap(), "--pvaccess"];
+    let dashboard = Dashboard::start_with(&words, &pvaccess(port));
+    let call = |function: &str, words: &[&str]| {
+        let mut command = program(true, "pvcall", port);
+        text(&command.arg(format!("{}:{function}", dashboard.plant)).args(words).output().unwrap())
+    };
+    assert!(call("signals", &["pattern=RF:*"]).contains("RF:TEMP"));
+    let span = ["pv=RF:TEMP", "from=2026-12-31T23:50:00Z", "to=2026-12-31T23:50:02Z"];
+    let whole = call("archive", &span);
+    for part in ["secondsPastEpoch", "1798761000", "0.25", "0.5"] {
+        assert!(whole.contains(part), "{part} is missing in {whole}");
+    }
+    let mean = call("archive", &["pv=ca://RF:TEMP.VAL", "from=1798761000", "to=1798761059", "pp=mean_60"]);
+    assert!(mean.contains("7.375"), "{mean}");
+    let refused = call("archive", &["pv=RF:TEMP", "pp=meanest_60"]);
+    assert!(refused.contains("is no post-processor"), "{refused}");
+    let mut verdict = program(true, "pvget", port);
+    let verdict =
+        text(&verdict.args(["-r", "field(value)", &format!("{}:verdict", dashboard.plant)]).output().unwrap());
+    assert!(verdict.contains("unknown"), "the plant is not running: {verdict}");
 }

@@ -1,5 +1,6 @@
 //! The dashboard's metrics and history, for clients with a token.
 
+use harness::epics::{program, pvaccess};
 use harness::page::{http, token};
 use harness::plant::{Bench, sh};
 use harness::port::free_port;
@@ -10,6 +11,17 @@ fn plant(name: &str, port: u16) -> Bench {
     let dashboard = format!("[dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{port}\"\n");
     let bench = Bench::new(name, &(sh("steady", "echo up; exec sleep 1000", "") + &dashboard));
     bench.ok(&["up", ".", "--detach"]);
+    bench
+}
+
+/// A plant whose tables are served over PVAccess.
+fn plant_over_pvaccess(port: u16) -> Bench {
+    let tables =
+        format!("[dashboard]\nname = \"dashboard\"\nlisten = \"127.0.0.1:{}\"\npvaccess = true\n", free_port());
+    let bench = Bench::new("dash-pvaccess", &(sh("steady", "echo up; exec sleep 1000", "") + &tables));
+    let mut up = bench.tahti(&["up", ".", "--detach"]);
+    let up = up.envs(pvaccess(port)).output().unwrap();
+    assert!(up.status.success(), "{up:?}\n{}", bench.log());
     bench
 }
 
@@ -71,4 +83,31 @@ fn the_history_begins_with_the_dashboard_not_with_its_first_client() {
     assert!(second <= now && now < second + 60, "{figure}");
     let values = figure["values"].as_array().unwrap();
     assert!(values.iter().all(|value| value.is_null() || value.as_f64().is_some_and(|used| used >= 0.0)), "{figure}");
+}
+
+#[test]
+fn tables_and_functions_of_a_plant_are_pvs() {
+    let port = free_port();
+    let bench = plant_over_pvaccess(port);
+    let run =
+        |tool: &str, words: &[&str]| harness::process::text(&program(true, tool, port).args(words).output().unwrap());
+    bench.until("the verdict is served", || run("pvget", &["-r", "field(value)", "p:verdict"]).contains("good"));
+    let health = run("pvget", &["-v", "p:health"]);
+    for part in ["epics:nt/NTTable:1.0", "string[] subject", "steady", "runs", "kept", "severity 0"] {
+        assert!(health.contains(part), "{part} is missing in {health}");
+    }
+    let mut monitor = program(true, "pvmonitor", port);
+    let monitor = harness::process::Running::follow(monitor.args(["-r", "field(value)", "p:health"]));
+    assert!(monitor.lines.recv_timeout(harness::PATIENCE).is_ok(), "the present value");
+    bench.ok(&["stop", "steady"]);
+    bench.until("the monitor receives a change", || {
+        let lines: Vec<String> = monitor.lines.try_iter().collect();
+        lines.iter().any(|line| line.contains("p:health") || line.contains("stopped"))
+    });
+    let refused = run("pvcall", &["p:archive", "pv=NOTHING"]);
+    assert!(refused.contains("this plant has no archive"), "{refused}");
+    let refused = run("pvcall", &["p:read", "request=put/x/1A"]);
+    assert!(refused.contains("expected a request that only reads"), "{refused}");
+    let refused = run("pvput", &["p:verdict", "good"]);
+    assert!(refused.contains("no write access"), "{refused}");
 }

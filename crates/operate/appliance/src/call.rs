@@ -94,7 +94,8 @@ pub(crate) struct Ask {
 }
 
 /// Possible names of a signal in the archive, most likely first.
-pub(crate) fn candidates(name: &str) -> [String; 3] {
+#[must_use]
+pub fn candidates(name: &str) -> [String; 3] {
     let name = ["pva://", "ca://"].iter().find_map(|protocol| name.strip_prefix(protocol)).unwrap_or(name);
     let stem = name.strip_suffix(".VAL").unwrap_or(name);
     [name.to_owned(), stem.to_owned(), format!("{stem}.VAL")]

@@ -6,7 +6,8 @@ const SECOND: i64 = 1_000_000_000;
 
 /// Parses `2026-11-23T14:30:05.5Z` to nanoseconds since 1970. Accepts an offset (`+01:00`, `+0100`, `+01`), with a space in place of an
 /// unencoded plus sign. `None` if the text is invalid or the result does not fit into 64 bits.
-pub(crate) fn parse(text: &str) -> Option<i64> {
+#[must_use]
+pub fn parse(text: &str) -> Option<i64> {
     let (date, rest) = text.trim_end().split_once(['T', 't'])?;
     let zone = rest.find(['Z', 'z', '+', '-', ' '])?;
     let (clock, zone) = rest.split_at(zone);

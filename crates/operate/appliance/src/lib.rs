@@ -37,8 +37,9 @@ mod wire;
 
 pub use answer::{Answer, processed};
 pub use bins::BIN_SAMPLES_MAX;
-pub use call::{Call, Method, Request};
+pub use call::{Call, Method, Request, candidates};
 pub use format::{Format, put_json};
+pub use instant::parse as parse_instant;
 pub use operator::{Operator, Stat};
 
 use segment::rows::{Gap, Signal};

@@ -136,6 +136,12 @@ impl Hub {
         self.lock(topic).source.clone()
     }
 
+    /// The typed data if newer than version `than`, with their version; `None` inside if the source is unavailable.
+    pub(crate) fn newer_source(&self, topic: Topic, than: u64) -> Option<(u64, Option<Arc<Source>>)> {
+        let newest = self.lock(topic);
+        (newest.number > than).then(|| (newest.number, newest.source.clone()))
+    }
+
     /// Time of the newest data; `None` before the first.
     pub(crate) fn published(&self, topic: Topic) -> Option<MonoNs> {
         let newest = self.lock(topic);

@@ -20,6 +20,7 @@ pub mod manual;
 mod messages;
 mod metrics;
 mod protocol;
+mod pvs;
 mod refused;
 mod scopes;
 mod settings;
@@ -73,6 +74,8 @@ pub struct Options {
     pub archive: Option<PathBuf>,
     /// Whether the archive can be read without a token.
     pub retrieval: bool,
+    /// Whether the plant's tables are served over PVAccess, to every client that reaches it.
+    pub pvaccess: bool,
     /// Folder of the settings.
     pub settings: Option<PathBuf>,
     /// Name of the message server.
@@ -161,6 +164,9 @@ pub fn serve(options: &Options) -> io::Result<()> {
     publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
     let mut readers = watch::start(&options.plant, options.archive.clone(), &options.messages, &hub)?;
+    if options.pvaccess {
+        pvs::start(options, hub.clone(), readers.add("dash-pvaccess", mono_now()))?;
+    }
     let server = server.with_rounds(move || {
         let now = mono_now();
         supervisor.works(now, readers.hanging(now).as_deref());

@@ -92,6 +92,14 @@ impl Console {
         Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
     }
 
+    /// Names of all objects that match `pattern`.
+    pub(crate) fn all(&mut self, pattern: &str) -> Result<Vec<String>, ClientError> {
+        let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };
+        let mut objects = self.with(|client| client.served(&sending))?.objects;
+        objects.retain(|object| base::glob(pattern, object));
+        Ok(objects)
+    }
+
     /// Objects that match `pattern`, connected clients, and managers that did not list their objects.
     pub(crate) fn known(&mut self, pattern: &str) -> Outcome {
         let sending = Sending { limit: DurNs::from_secs(2), ..Sending::default() };

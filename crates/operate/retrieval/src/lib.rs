@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod chunks;
+mod columns;
 mod opened;
 
 use appliance::{Call, Method};
 use chunks::chunks;
+pub use columns::{Columns, ColumnsError, ROWS_MAX, Values, Wanted, columns};
 pub use opened::Opened;
 use std::io::{self, Write};
 use std::path::PathBuf;

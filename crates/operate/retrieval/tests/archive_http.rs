@@ -3,7 +3,7 @@
 mod suite;
 
 use harness::Folder;
-use retrieval::Retrieval;
+use retrieval::{ColumnsError, Retrieval, Values, Wanted, columns};
 use segment::Sample;
 use segment::rows::About;
 use std::os::unix::net::UnixStream;
@@ -184,4 +184,21 @@ fn a_signal_whose_only_file_is_missing_is_unknown_and_the_damage_is_in_the_head(
     assert!(head.starts_with("http/1.1 404") && head.contains("x-tahti-damaged: 3 places"), "{head}");
     let (head, _) = ask(&address, "GET /retrieval/bpl/getMatchingPVs?pv=*");
     assert!(head.contains("x-tahti-damaged: 3 places"), "{head}");
+}
+
+#[test]
+fn samples_are_read_as_columns_raw_or_processed_by_any_spelling_of_the_name() {
+    let folder = archive();
+    let open = retrieval::folder(folder.0.clone());
+    let wanted = Wanted { name: "RF:TEMP", operator: None, from: Some("2026-12-31T23:50:01Z"), to: Some("1798761002") };
+    for name in ["RF:TEMP", "pva://RF:TEMP", "ca://RF:TEMP.VAL"] {
+        let read = columns(&open, Wanted { name, ..wanted }, 0).unwrap();
+        assert_eq!(read.values, Values::Numbers(vec![0.25, 0.5]), "{name}");
+        assert_eq!(read.at, [1_798_761_001_000_000_000, 1_798_761_002_000_000_000]);
+    }
+    let minute = Wanted { operator: Some("mean_60"), from: Some("1798761000"), to: Some("1798761059"), ..wanted };
+    assert_eq!(columns(&open, minute, i64::MAX).unwrap().values, Values::Numbers(vec![29.5 / 4.0]));
+    let unknown = columns(&open, Wanted { name: "NONE", ..wanted }, 0);
+    assert!(matches!(unknown, Err(ColumnsError::Unknown(_))));
+    assert!(matches!(columns(&open, Wanted { to: Some("1"), ..wanted }, 0), Err(ColumnsError::Order)));
 }

@@ -129,7 +129,7 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
         "[dashboard]",
         &[
             ("enabled", No("without a dashboard nothing is promised about it")),
-            ("name listen names certificate key write archive retrieval settings messages", SERVICE),
+            ("name listen names certificate key write archive retrieval pvaccess settings messages", SERVICE),
         ],
     ),
     (

@@ -21,7 +21,7 @@ const LISTENS: &str = "127.0.0.1:8765";
 /// Default name.
 const NAME: &str = "dashboard";
 
-const OWN: [Key; 11] = [
+const OWN: [Key; 12] = [
     key("enabled", "false", "true or false", "`true`", "Start a dashboard; `tahti up --no-dashboard` skips it once."),
     key("name", r#""page""#, "as in `[[process]]`", "`dashboard`", "Name of its process."),
     key(
@@ -73,6 +73,13 @@ const OWN: [Key; 11] = [
         "true or false",
         "`false`",
         "Serve the archive at `/retrieval` without a token, for clients of the EPICS Archiver Appliance.",
+    ),
+    key(
+        "pvaccess",
+        "true",
+        "true or false",
+        "`false`",
+        "Serve health, loops, frames and the archive over [PVAccess](../pvaccess.md#tables-of-the-plant), read only, without a token.",
     ),
     key(
         "settings",
@@ -219,6 +226,9 @@ fn read_table(
             found.error(section.range(), what, "[archive], or `archive` in [dashboard]", "");
         }
     }
+    if section.flag("pvaccess", found) == Some(true) {
+        command.push("--pvaccess".to_owned());
+    }
     if let Some((text, _)) = section.words("settings", found) {
         command.push(format!("--settings={text}"));
     }
@@ -320,6 +330,8 @@ mod tests {
         let plain = "data, tokens and commands are not encrypted on the network of 10.0.0.7:80";
         assert_eq!(said("archive = \"a\"\nlisten = \"10.0.0.7:80\"").1, plain);
         assert_eq!(said("listen = \"10.0.0.7:80\"\ncertificate = \"c\"\nkey = \"k\"").1, "");
+        let (command, found) = said("pvaccess = true\nsettings = \"s\"");
+        assert!(command.unwrap().ends_with("--pvaccess --settings=s") && found.is_empty());
         let (command, found) = said("retrieval = true");
         assert!(command.is_none() && found.contains("without an archive"));
     }
