@@ -228,6 +228,11 @@ fn access_security_and_the_put_log_apply() {
     };
     refused("X:ao", "closed", &mut ioc, "pvput", &["X:ao", "3"], "no write access");
     refused("X:ao", "hidden", &mut ioc, "pvget", &["X:ao"], "no read access");
+    let monitor = |name: &str, until: &str| Running::until(program(true, "pvmonitor", ioc.port).arg(name), until);
+    drop(monitor("X:ao", "no read access"));
+    let running = monitor("X:bo", "off");
+    ioc.say("dbpf X:bo.ASG hidden");
+    running.hears("no read access");
 }
 
 #[test]

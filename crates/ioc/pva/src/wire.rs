@@ -39,6 +39,7 @@ pub mod command {
     pub const ECHO: u8 = 2;
     pub const SEARCH: u8 = 3;
     pub const SEARCH_RESPONSE: u8 = 4;
+    pub const ACL_CHANGE: u8 = 6;
     pub const CREATE_CHANNEL: u8 = 7;
     pub const DESTROY_CHANNEL: u8 = 8;
     pub const VALIDATED: u8 = 9;
@@ -56,6 +57,16 @@ pub mod command {
     pub const ORIGIN_TAG: u8 = 22;
     /// The only control message in use: sets the byte order.
     pub const SET_ORDER: u8 = 2;
+}
+
+/// Bits of the rights to a channel that a server announces.
+pub mod right {
+    /// Writing.
+    pub const PUT: u8 = 1;
+    /// Writing and reading in one request.
+    pub const PUT_GET: u8 = 2;
+    /// Calls.
+    pub const RPC: u8 = 4;
 }
 
 /// Bits of the sub-command of an operation.

@@ -151,6 +151,13 @@ impl Client {
                 Ok(())
             }
             command::CREATE_CHANNEL => self.created(now, id, &mut reader),
+            command::ACL_CHANGE => {
+                let (cid, rights) = (reader.u32()?, reader.u8()?);
+                if let Some(channel) = self.channels.get_mut(&cid).filter(|channel| channel.circuit == Some(id)) {
+                    channel.rights = Some(rights);
+                }
+                Ok(())
+            }
             command::DESTROY_CHANNEL => {
                 let (_, cid) = (reader.u32()?, reader.u32()?);
                 if let Some(channel) = self.channels.get_mut(&cid).filter(|channel| channel.circuit == Some(id)) {
@@ -224,7 +231,8 @@ impl Client {
             self.events.push_back(Event::Refused(ChannelId(cid), status));
             return Ok(());
         }
-        channel.sid = Some(sid);
+        // The server announces the rights after this.
+        (channel.sid, channel.rights) = (Some(sid), None);
         self.events.push_back(Event::Connected(ChannelId(cid)));
         let waiting: Vec<u32> = self.ops.iter().filter(|(_, op)| op.channel == cid).map(|(ioid, _)| *ioid).collect();
         waiting.into_iter().for_each(|ioid| self.init(ioid));

@@ -19,6 +19,7 @@ mod tests;
 use crate::codec::{Mask, Order, Status, Struct, Type, Value, Writer};
 use crate::request::Request;
 use crate::search::{self, Address, DATAGRAM_BYTES_MAX};
+use crate::wire;
 use base::{DurNs, MonoNs};
 use circuit::Circuit;
 use renew::Renewals;
@@ -131,6 +132,8 @@ struct Channel {
     circuit: Option<u32>,
     /// The server's number of the channel, while it is connected.
     sid: Option<u32>,
+    /// The rights that the server announced, see [`wire::right`]; `None` if it announced none.
+    rights: Option<u8>,
     next_search: MonoNs,
     gap: DurNs,
 }
@@ -211,7 +214,14 @@ impl Client {
     /// Searches for a channel, and keeps it connected.
     pub fn channel(&mut self, now: MonoNs, name: &str) -> ChannelId {
         let id = self.number();
-        let channel = Channel { name: name.to_owned(), circuit: None, sid: None, next_search: now, gap: SEARCH_GAP };
+        let channel = Channel {
+            name: name.to_owned(),
+            circuit: None,
+            sid: None,
+            rights: None,
+            next_search: now,
+            gap: SEARCH_GAP,
+        };
         self.channels.insert(id, channel);
         ChannelId(id)
     }
@@ -223,12 +233,20 @@ impl Client {
             name: name.to_owned(),
             circuit: None,
             sid: None,
+            rights: None,
             next_search: MonoNs(u64::MAX),
             gap: SEARCH_GAP_MAX,
         };
         self.channels.insert(id, channel);
         self.assign(id, server);
         ChannelId(id)
+    }
+
+    /// Whether the server permits writing. True unless it announced otherwise: most servers announce nothing.
+    #[must_use]
+    pub fn may_write(&self, id: ChannelId) -> bool {
+        let rights = self.channels.get(&id.0).and_then(|channel| channel.rights);
+        rights.is_none_or(|rights| rights & wire::right::PUT != 0)
     }
 
     /// Closes a channel and ends its operations.

@@ -5,7 +5,6 @@ use crate::codec::Kind;
 use crate::nt::{Shape, View, Written};
 use crate::search::Identity;
 use crate::server::{self, Access, ConnId, Get, Limits, Opened, Peer, Put, Server, Source, Token, Write};
-use crate::wire;
 use base::{Alarm, EventMask, Meta, Scalar, Stamp};
 
 const SERVER: Address = Address { ip: 0x7F00_0001, port: 5075 };
@@ -582,4 +581,19 @@ proptest::proptest! {
         }
         pair.client.closed(pair.now, circuit);
     }
+}
+
+#[test]
+fn the_rights_that_a_server_announces_are_known_before_a_write() {
+    let mut pair = Pair::new();
+    let id = pair.channel();
+    pair.client.handle_timeout(pair.now);
+    assert!(pair.client.may_write(id), "nothing is announced yet");
+    pair.number.refuses = true;
+    pair.settle();
+    assert!(!pair.client.may_write(id));
+    pair.number.refuses = false;
+    pair.server.refresh_access(&mut pair.number);
+    pair.settle();
+    assert!(pair.client.may_write(id));
 }

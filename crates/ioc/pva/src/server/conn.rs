@@ -2,10 +2,10 @@
 
 use super::monitor::Monitor;
 use super::structure::StructureOp;
-use super::{ClientInfo, Limits, Opened, Peer, Source, Token, Write, unlink};
+use super::{Access, ClientInfo, Limits, Opened, Peer, Source, Token, Write, unlink};
 use crate::codec::{Order, SentTypes, Status, TypeTable, Writer};
 use crate::nt::{Hints, Layout};
-use crate::wire::{self, Inbox, Side, command};
+use crate::wire::{self, Inbox, Side, command, right};
 use base::{MonoNs, NumberHash};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,6 +16,24 @@ pub(super) struct Channel {
     pub(super) opened: Opened,
     pub(super) layout: Arc<Layout>,
     pub(super) hints: Hints,
+    pub(super) is_function: bool,
+}
+
+impl Channel {
+    /// The rights of the client that it can be told, see [`right`].
+    pub(super) const fn rights(&self) -> u8 {
+        let Access { read, write } = self.opened.access;
+        let put = if write { right::PUT | right::PUT_GET } else { 0 };
+        put | if read && self.is_function { right::RPC } else { 0 }
+    }
+}
+
+/// Appends the rights of a client to a channel.
+pub(super) fn announce(out: &mut Writer, cid: u32, rights: u8) {
+    wire::message(out, Side::Server, command::ACL_CHANGE, |out| {
+        out.u32(cid);
+        out.u8(rights);
+    });
 }
 
 /// An operation on a channel.
@@ -259,19 +277,23 @@ impl Conn {
         });
     }
 
-    /// Asks for the access rights of all channels again. Returns the monitors that may send again.
+    /// Asks for the access rights of all channels again, and announces those that changed. Returns the monitors of channels
+    /// that the client may no longer read.
     pub(super) fn refresh_access(&mut self, source: &mut impl Source) -> Vec<u32> {
-        let mut regained = Vec::new();
+        let mut lost = Vec::new();
         let peer = Peer { user: &self.user, address: &self.address };
         for (sid, channel) in &mut self.channels {
-            let access = source.access(channel.opened.handle, peer);
-            if access.read && !channel.opened.access.read {
-                let ops = self.ops.iter().filter(|(_, op)| op.sid == *sid);
-                regained.extend(ops.filter(|(_, op)| op.kind.is_running()).map(|(ioid, _)| *ioid));
+            let (access, before) = (source.access(channel.opened.handle, peer), channel.rights());
+            if channel.opened.access.read && !access.read {
+                let ops = self.ops.iter().filter(|(_, op)| op.sid == *sid && matches!(op.kind, OpKind::Monitor(_)));
+                lost.extend(ops.map(|(ioid, _)| *ioid));
             }
             channel.opened.access = access;
+            if channel.rights() != before {
+                announce(&mut self.out, channel.cid, channel.rights());
+            }
         }
-        regained
+        lost
     }
 }
 
@@ -286,9 +308,5 @@ impl OpKind {
             Self::Monitor(_) => command::MONITOR,
             Self::Call => command::RPC,
         }
-    }
-
-    fn is_running(&self) -> bool {
-        matches!(self, Self::Monitor(monitor) if monitor.running)
     }
 }

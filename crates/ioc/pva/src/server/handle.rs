@@ -1,6 +1,6 @@
 //! Messages of a client.
 
-use super::conn::{Channel, Conn, Op, OpKind};
+use super::conn::{Channel, Conn, Op, OpKind, announce};
 use super::monitor::Monitor;
 use super::structure::{Options, StructureOp};
 use super::{ConnId, Server, Source};
@@ -131,7 +131,7 @@ impl Server {
         };
         wire::message(&mut conn.out, Side::Server, command::VALIDATED, |out| out.status(&status));
         // Channels may have been opened before.
-        conn.refresh_access(source);
+        self.refresh_access_of(id, source);
         Ok(())
     }
 
@@ -169,13 +169,17 @@ impl Server {
                 sid = conn.next_sid;
                 conn.next_sid = (conn.next_sid + 1) & 0x7FFF_FFFF;
                 let hints = source.hints(opened.handle);
-                conn.channels.insert(sid, Channel { cid, opened, layout, hints });
+                let is_function = source.is_function(opened.handle);
+                conn.channels.insert(sid, Channel { cid, opened, layout, hints, is_function });
             }
             wire::message(&mut conn.out, Side::Server, command::CREATE_CHANNEL, |out| {
                 out.u32(cid);
                 out.u32(sid);
                 out.status(&status);
             });
+            if let Some(channel) = conn.channels.get(&sid) {
+                announce(&mut conn.out, cid, channel.rights());
+            }
         }
         Ok(())
     }
@@ -236,12 +240,15 @@ impl Server {
         };
         let layout = channel.layout.clone();
         let (handle, watch) = (channel.opened.handle, channel.opened.watch);
+        let is_hidden = command == command::MONITOR && !channel.opened.access.read;
         let select = layout.select(request.fields.iter().map(String::as_str));
         let refused = if conn.ops.contains_key(&ioid) {
             Some("the operation id is in use".to_owned())
         } else if conn.ops.len() >= self.limits.operations {
             self.counters.refused += 1;
             Some(format!("too many operations on one connection, at most {}", self.limits.operations))
+        } else if is_hidden {
+            Some(super::ops::NO_READ.to_owned())
         } else if select.is_none() {
             Some(format!("the channel has none of the fields {}", request.fields.join(", ")))
         } else {

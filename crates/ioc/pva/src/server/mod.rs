@@ -21,6 +21,7 @@ mod tests;
 use crate::codec::{Mask, Order, Status, Struct, Type, Writer};
 use crate::nt::{Hints, Layout, Shape, View, Written};
 use crate::search::{Identity, SearchCounters};
+use crate::wire;
 use base::{Alarm, Annotation, DurNs, EventMask, MonoNs, NumberHash, Stamp, Value};
 use conn::Conn;
 use std::collections::HashMap;
@@ -415,16 +416,19 @@ impl Server {
         }
     }
 
-    /// Asks the source for the access rights again. A monitor whose client may read again starts with the current value.
+    /// Asks the source for the access rights again. Clients receive those that changed. A monitor whose client may no longer
+    /// read ends with an error.
     pub fn refresh_access(&mut self, source: &mut impl Source) {
         let ids: Vec<u32> = self.conns.keys().copied().collect();
-        for id in ids {
-            let Some(conn) = self.conns.get_mut(&id) else { continue };
-            let regained = conn.refresh_access(source);
-            for ioid in regained {
-                self.first_update(id, ioid, source);
-            }
+        ids.into_iter().for_each(|id| self.refresh_access_of(id, source));
+    }
+
+    fn refresh_access_of(&mut self, id: u32, source: &mut impl Source) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        for ioid in conn.refresh_access(source) {
+            self.finish(id, ioid, wire::sub::DESTROY, &Status::error(ops::NO_READ), source);
         }
+        self.touch(id);
     }
 
     fn layout(&mut self, opened: &Opened, source: &impl Source) -> Arc<Layout> {

@@ -240,7 +240,7 @@ impl Server {
         }
         let token = conn.token(id);
         let Some(op) = conn.ops.get_mut(&ioid).filter(|op| op.busy.is_none()) else { return };
-        let Some(channel) = conn.channels.get(&op.sid).filter(|channel| channel.opened.access.read) else { return };
+        let Some(channel) = conn.channels.get(&op.sid) else { return };
         let properties = op.select & channel.layout.properties() != 0;
         match source.read(channel.opened.handle, properties, Some(token)) {
             Get::Done(view) => self.first_answer(id, ioid, &view),
@@ -307,7 +307,7 @@ impl Server {
         let layout = &channel.layout;
         let marks = layout.changed(post.mask & events) & op.select & layout.all();
         // The answer to the first read contains all posts before it.
-        if marks == 0 || !monitor.running || op.busy.is_some() || !channel.opened.access.read {
+        if marks == 0 || !monitor.running || op.busy.is_some() {
             return;
         }
         let Post { alarm, stamp, note, value, .. } = *post;
@@ -342,7 +342,7 @@ impl Server {
             let Some(channel) = conn.channels.get(&op.sid) else { continue };
             let OpKind::Monitor(monitor) = &mut op.kind else { continue };
             monitor.listed = false;
-            if !monitor.may_send() || !channel.opened.access.read {
+            if !monitor.may_send() {
                 continue;
             }
             let before = monitor.bytes;

@@ -19,7 +19,7 @@ impl Server {
         let argument = call_argument(reader, &mut conn.received)?;
         if !conn.describes.contains_key(&sid) {
             if sub & sub::INIT != 0 {
-                self.create_call(id, sid, ioid, source);
+                self.create_call(id, sid, ioid);
             } else {
                 self.call(id, ioid, sub, argument, source);
             }
@@ -65,9 +65,9 @@ impl Server {
 
 impl Server {
     /// Creates an operation that calls a function of the source.
-    fn create_call(&mut self, id: u32, sid: u32, ioid: u32, source: &impl Source) {
+    fn create_call(&mut self, id: u32, sid: u32, ioid: u32) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let refused = if !conn.channels.get(&sid).is_some_and(|channel| source.is_function(channel.opened.handle)) {
+        let refused = if !conn.channels.get(&sid).is_some_and(|channel| channel.is_function) {
             Some("RPC is not supported by this channel")
         } else if conn.ops.contains_key(&ioid) {
             Some("the operation id is in use")

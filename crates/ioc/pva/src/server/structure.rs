@@ -121,7 +121,7 @@ impl Server {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let token = conn.token(id);
         let Some(op) = conn.ops.get_mut(&ioid).filter(|op| op.busy.is_none()) else { return };
-        let Some(channel) = conn.channels.get(&op.sid).filter(|channel| channel.opened.access.read) else { return };
+        let Some(channel) = conn.channels.get(&op.sid) else { return };
         let handle = channel.opened.handle;
         op.busy = Some(Busy { token, sub: 0, step: Step::First });
         conn.pending.insert(token.0, ioid);
@@ -161,7 +161,7 @@ impl Server {
         let (OpKind::Monitor(monitor), Some(structure)) = (&mut op.kind, &op.structure) else { return };
         let Some(channel) = conn.channels.get(&op.sid) else { return };
         let marks = snapshot.marks.and(&structure.select);
-        if marks.is_empty() || !monitor.running || !channel.opened.access.read {
+        if marks.is_empty() || !monitor.running {
             return;
         }
         if room && monitor.is_open() {

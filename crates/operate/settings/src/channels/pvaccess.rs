@@ -77,7 +77,8 @@ impl PvaChannels {
             }
             Event::Value { op, .. } => {
                 let Some(at) = waiting.remove(&op) else { return };
-                let value = client.ty(op).zip(client.value(op)).and_then(|(ty, value)| to_value(ty, value));
+                let mut value = client.ty(op).zip(client.value(op)).and_then(|(ty, value)| to_value(ty, value));
+                value.iter_mut().for_each(|value| value.may_write = client.may_write(self.ids[at]));
                 self.known[at] = value.as_ref().map(|value| value.labels.clone());
                 found[at] = value.ok_or(Unavailable::NotSimple);
                 client.end(op);

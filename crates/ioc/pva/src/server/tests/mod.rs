@@ -172,10 +172,14 @@ impl Bench {
             out.u32(cid);
             out.text(name);
         });
-        let (_, payload) = self.one();
+        let mut all = self.take();
+        let (_, payload) = all.remove(0);
         let mut reader = Reader::new(&payload, Order::Little);
         assert_eq!(reader.u32(), Ok(cid));
-        reader.u32().unwrap()
+        let sid = reader.u32().unwrap();
+        let announced: Vec<u8> = all.iter().map(|(command, _)| *command).collect();
+        assert_eq!(announced, if sid == u32::MAX { vec![] } else { vec![command::ACL_CHANGE] });
+        sid
     }
 
     /// Creates an operation. Returns its status and type.
@@ -413,6 +417,7 @@ fn a_client_without_rights_neither_reads_nor_writes() {
     let sid = bench.create(1, "n");
     bench.init(command::PUT, sid, 1, "", None);
     bench.server.refresh_access(&mut bench.values);
+    assert_eq!(bench.one(), (command::ACL_CHANGE, vec![1, 0, 0, 0, 0]));
     bench.put(sid, 1, 3.0);
     assert_eq!(status(&bench.one().1), Status::error("no write access"), "the account is the part after the slash");
     bench.values.access = Some(Access { read: false, write: false });

@@ -105,3 +105,54 @@ fn a_client_that_does_not_read_has_bounded_memory_and_gets_the_newest_value() {
     assert_eq!(last.last(), Some(&9999.0));
     assert!(last.is_sorted_by(|a, b| a < b || *a == 1.5), "in order");
 }
+
+#[test]
+fn a_monitor_without_read_access_gets_an_error_at_its_start_and_when_the_right_is_lost() {
+    let refused = Status::error("no read access");
+    for name in ["n", "s"] {
+        let mut bench = Bench::new(Limits::default());
+        let sid = bench.create(1, name);
+        assert!(bench.init(command::MONITOR, sid, 1, "", None).0.is_success());
+        bench.ask(command::MONITOR, sid, 1, 0x44);
+        bench.take();
+        bench.values.access = Some(Access { read: false, write: true });
+        bench.server.refresh_access(&mut bench.values);
+        let (command, payload) = bench.one();
+        assert_eq!((command, payload[4], status(&payload)), (command::MONITOR, 0x10, refused.clone()), "{name}");
+        assert_eq!(bench.values.watched, 0);
+        bench.post(9.0);
+        assert_eq!(
+            (bench.take(), bench.init(command::MONITOR, sid, 1, "", None).0),
+            (vec![], refused.clone()),
+            "{name}"
+        );
+        bench.values.access = None;
+        bench.server.refresh_access(&mut bench.values);
+        assert!(bench.init(command::MONITOR, sid, 1, "", None).0.is_success(), "{name}");
+    }
+}
+
+#[test]
+fn rights_are_announced_with_the_channel_and_when_they_change() {
+    let mut bench = Bench::new(Limits::default());
+    let right = |read, write| Some(Access { read, write });
+    for (name, first, second) in [("n", 3, 0), ("f", 7, 4)] {
+        bench.values.access = None;
+        bench.send(command::CREATE_CHANNEL, |out| {
+            out.u16(1);
+            out.u32(9);
+            out.text(name);
+        });
+        assert_eq!(bench.take()[1], (command::ACL_CHANGE, vec![9, 0, 0, 0, first]), "{name}");
+        bench.values.access = right(true, false);
+        bench.server.refresh_access(&mut bench.values);
+        assert_eq!(bench.take().last(), Some(&(command::ACL_CHANGE, vec![9, 0, 0, 0, second])), "{name}");
+        bench.server.refresh_access(&mut bench.values);
+        assert_eq!(bench.take(), [], "no right has changed");
+        bench.send(command::DESTROY_CHANNEL, |out| {
+            out.u32(if name == "n" { 1 } else { 2 });
+            out.u32(9);
+        });
+        bench.take();
+    }
+}
