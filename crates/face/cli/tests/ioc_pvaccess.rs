@@ -146,6 +146,24 @@ fn the_archive_stores_channels_over_pvaccess() {
 }
 
 #[test]
+fn an_ioc_is_found_read_and_written_over_ipv6() {
+    let options = ["-d", "test.db"];
+    let ioc = Ioc::start_with(&[("test.db", DATABASE)], &options, &[("EPICS_PVAS_INTF_ADDR_LIST", "::1")]);
+    let server = format!("[::1]:{}", ioc.port + 4);
+    for (search, name_servers) in [("[::1]", ""), ("", server.as_str())] {
+        let run = |tool: &str, args: &[&str]| {
+            let mut command = program(true, tool, ioc.port);
+            command.env("EPICS_PVA_ADDR_LIST", search).env("EPICS_PVA_NAME_SERVERS", name_servers);
+            timeless(&harness::process::text(&command.args(args).output().unwrap()))
+        };
+        assert_eq!(run("pvput", &["X:ao", "1.5"]), "Old : 1.5\nNew : 1.5");
+        let info = run("pvinfo", &["X:ao"]);
+        assert!(info.contains(&format!("Server: {server}")), "{info}");
+    }
+    assert!(ioc.tool_text("pvlist", &[&server]).contains("X:ao"));
+}
+
+#[test]
 fn channels_are_found_by_a_name_server_without_datagrams() {
     let ioc = ioc(&[]);
     let mut get = program(true, "pvget", ioc.port);

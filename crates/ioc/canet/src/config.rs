@@ -2,13 +2,15 @@
 
 use base::DurNs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs, UdpSocket};
 
 /// The network configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Addresses to listen on. Default: loopback only; see `EPICS_CAS_INTF_ADDR_LIST`.
     pub interfaces: Vec<Ipv4Addr>,
+    /// Addresses of IPv6 to listen on.
+    pub interfaces_v6: Vec<Ipv6Addr>,
     /// The variable with the addresses to listen on, for messages.
     pub interfaces_variable: &'static str,
     /// Multicast groups in that list. Searches sent to them are also answered.
@@ -43,6 +45,8 @@ pub struct Complaint(pub String);
 pub struct Variables {
     /// The addresses to listen on.
     pub interfaces: &'static str,
+    /// They may be of IPv6.
+    pub has_v6: bool,
     /// The TCP port.
     pub ports: &'static [&'static str],
     /// The TCP port if no variable sets it.
@@ -68,6 +72,7 @@ pub struct Variables {
 /// The variables of Channel Access.
 const CHANNEL_ACCESS: Variables = Variables {
     interfaces: "EPICS_CAS_INTF_ADDR_LIST",
+    has_v6: false,
     ports: &["EPICS_CAS_SERVER_PORT", "EPICS_CA_SERVER_PORT"],
     port: ca::wire::SERVER_PORT,
     search_ports: (&[], 0),
@@ -104,14 +109,17 @@ impl ServerConfig {
         let list = |name: &str, port: u16, complaints: &mut Vec<Complaint>| {
             get(name).map(|text| addresses(name, &text, port, complaints)).filter(|list| !list.is_empty())
         };
-        let listed = list(of.interfaces, 0, &mut complaints);
-        let listed = listed.map(|list| list.iter().map(|address| *address.ip()).collect::<Vec<_>>());
-        let (groups, interfaces) = listed
-            .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST])
-            .into_iter()
-            .partition::<Vec<_>, _>(|address| address.is_multicast());
+        let words = get(of.interfaces).unwrap_or_default();
+        let is_v6 = |word: &&str| of.has_v6 && ipv6(word, 0).is_some_and(|address| !address.ip().is_multicast());
+        let (six, four): (Vec<&str>, Vec<&str>) = words.split_whitespace().partition(is_v6);
+        let interfaces_v6: Vec<Ipv6Addr> = six.iter().filter_map(|word| Some(*ipv6(word, 0)?.ip())).collect();
+        let listed = addresses(of.interfaces, &four.join(" "), 0, &mut complaints);
+        let default = if listed.is_empty() && six.is_empty() { Some(Ipv4Addr::LOCALHOST) } else { None };
+        let listed = listed.iter().map(|address| *address.ip()).chain(default);
+        let (groups, interfaces) = listed.partition::<Vec<_>, _>(|address| address.is_multicast());
         // A list with only multicast groups makes the server available to other hosts.
-        let interfaces = if interfaces.is_empty() { vec![Ipv4Addr::UNSPECIFIED] } else { interfaces };
+        let is_open = interfaces.is_empty() && six.is_empty();
+        let interfaces = if is_open { vec![Ipv4Addr::UNSPECIFIED] } else { interfaces };
         let mut beacons = list(of.beacons, beacon_port, &mut complaints)
             .or_else(|| list(of.searched, beacon_port, &mut Vec::new()).map(|list| at_port(&list, beacon_port)))
             .unwrap_or_default();
@@ -134,10 +142,11 @@ impl ServerConfig {
         };
         let ignored =
             list(of.ignored, 0, &mut complaints).unwrap_or_default().iter().map(|address| *address.ip()).collect();
-        let only_here = interfaces.iter().all(Ipv4Addr::is_loopback);
+        let only_here = !interfaces.is_empty() && interfaces.iter().all(Ipv4Addr::is_loopback);
         let config = Self {
             own_broadcasts: if only_here { own_broadcasts() } else { Vec::new() },
             interfaces,
+            interfaces_v6,
             interfaces_variable: of.interfaces,
             groups,
             local_group: of.local_group,
@@ -236,7 +245,22 @@ fn at_port(list: &[SocketAddrV4], port: u16) -> Vec<SocketAddrV4> {
     list.iter().map(|address| SocketAddrV4::new(*address.ip(), port)).collect()
 }
 
-/// Parses addresses separated by blanks, each with an optional port. Host names are resolved once.
+/// An address of IPv6 with an optional port: `::1`, `[::1]`, `[::1]:5076`.
+fn ipv6(word: &str, port: u16) -> Option<SocketAddrV6> {
+    let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
+    word.parse().ok().or_else(|| Some(SocketAddrV6::new(bare.parse().ok()?, port, 0, 0)))
+}
+
+/// Like [`addresses`], also of IPv6.
+pub fn addresses_of_both(name: &str, text: &str, port: u16, complaints: &mut Vec<Complaint>) -> Vec<SocketAddr> {
+    let each = text.split_whitespace().flat_map(|word| match ipv6(word, port) {
+        Some(address) => vec![SocketAddr::V6(address)],
+        None => addresses(name, word, port, complaints).into_iter().map(SocketAddr::V4).collect(),
+    });
+    each.collect()
+}
+
+/// Parses IPv4 addresses separated by blanks, each with an optional port. Host names are resolved once.
 pub fn addresses(name: &str, text: &str, port: u16, complaints: &mut Vec<Complaint>) -> Vec<SocketAddrV4> {
     let mut all = Vec::new();
     for word in text.split_whitespace() {

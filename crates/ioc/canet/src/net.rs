@@ -11,7 +11,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 
 /// Maximum number of bytes read from one circuit before other circuits and scans are served.
 const BURST_BYTES: usize = 16 << 10;
@@ -19,6 +19,8 @@ const BURST_BYTES: usize = 16 << 10;
 const EVENTS_MAX: usize = 256;
 /// Maximum number of connections. Further ones are refused and counted.
 const CIRCUITS_MAX: usize = 16_384;
+/// Maximum number of connections of IPv6 that wait to be accepted.
+const WAITING_MAX: i32 = 4_096;
 
 const TAG_TIMER: u64 = 1 << 40;
 const TAG_MAIL: u64 = 2 << 40;
@@ -144,13 +146,14 @@ impl Net {
 
     fn listen(&mut self, config: &ServerConfig) -> io::Result<()> {
         self.tcp_port = config.port;
-        for &address in &config.interfaces {
-            let listener = match TcpListener::bind(SocketAddrV4::new(address, self.tcp_port)) {
+        let v4 = config.interfaces.iter().map(|address| IpAddr::V4(*address));
+        for address in v4.chain(config.interfaces_v6.iter().map(|address| IpAddr::V6(*address))) {
+            let listener = match listener(address, self.tcp_port) {
                 Ok(listener) => listener,
                 // Another server uses the port. Any other port is possible, because search replies contain it.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && self.listeners.is_empty() => {
                     self.port_taken = true;
-                    TcpListener::bind(SocketAddrV4::new(address, 0)).map_err(|error| named(error, address, 0))?
+                    listener(address, 0).map_err(|error| named(error, address, 0))?
                 }
                 Err(error) => return Err(named(error, address, self.tcp_port)),
             };
@@ -165,22 +168,26 @@ impl Net {
         let broadcasts = crate::config::broadcasts_of(&named_ones);
         let port = config.search_port;
         for &address in config.interfaces.iter().chain(&broadcasts) {
-            let socket = shared_udp(address, port).map_err(|error| named(error, address, port))?;
+            let socket = shared_udp(address.into(), port).map_err(|error| named(error, address.into(), port))?;
             if address.is_unspecified() {
                 config.groups.iter().for_each(|group| self.join(config, &socket, *group, address));
             }
             self.hear(socket)?;
         }
+        for &address in &config.interfaces_v6 {
+            let socket = shared_udp(address.into(), port).map_err(|error| named(error, address.into(), port))?;
+            self.hear(socket)?;
+        }
         // It receives no multicasts either. A socket bound to the unspecified address receives those of all joined groups.
         if !config.interfaces.iter().any(Ipv4Addr::is_unspecified) {
             for &group in &config.groups {
-                let socket = shared_udp(group, port).map_err(|error| named(error, group, port))?;
+                let socket = shared_udp(group.into(), port).map_err(|error| named(error, group.into(), port))?;
                 config.interfaces.iter().for_each(|address| self.join(config, &socket, group, *address));
                 self.hear(socket)?;
             }
         }
         for &(broadcast, own) in &config.own_broadcasts {
-            match shared_udp(broadcast, port) {
+            match shared_udp(broadcast.into(), port) {
                 Ok(socket) => {
                     self.own_only.insert(self.datagrams.len(), own);
                     self.hear(socket)?;
@@ -191,7 +198,7 @@ impl Net {
                 }
             }
         }
-        if let Some(group) = config.local_group
+        if let Some(group) = config.local_group.filter(|_| !config.interfaces.is_empty())
             && let Err(error) = self.share_in(group, port)
         {
             let what = format!("of several servers on this host only one gets the searches: {group}:{port}: {error}");
@@ -215,7 +222,7 @@ impl Net {
 
     /// Joins the group by which the servers of this host share searches.
     fn share_in(&mut self, group: Ipv4Addr, port: u16) -> io::Result<()> {
-        let socket = shared_udp(group, port)?;
+        let socket = shared_udp(group.into(), port)?;
         join(&socket, group, Ipv4Addr::LOCALHOST)?;
         // The kernel sends multicasts from this address on the loopback interface.
         let sender = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
@@ -389,15 +396,11 @@ impl Net {
     }
 
     /// Receives one datagram.
-    pub fn receive(&mut self, socket: usize) -> Option<(usize, SocketAddrV4)> {
-        match self.datagrams.get(socket)?.recv_from(&mut self.buffer).ok()? {
-            // Without its bytes, so that the caller counts it against its limit.
-            (_, SocketAddr::V4(from)) if self.own_only.get(&socket).is_some_and(|own| own != from.ip()) => {
-                Some((0, from))
-            }
-            (len, SocketAddr::V4(from)) => Some((len, from)),
-            (_, SocketAddr::V6(_)) => None,
-        }
+    pub fn receive(&mut self, socket: usize) -> Option<(usize, SocketAddr)> {
+        let (len, from) = self.datagrams.get(socket)?.recv_from(&mut self.buffer).ok()?;
+        let is_other = self.own_only.get(&socket).is_some_and(|own| from.ip() != *own);
+        // Without its bytes, so that the caller counts it against its limit.
+        Some((if is_other { 0 } else { len }, from))
     }
 
     /// Address of the TCP listeners that a search reply on this socket contains. Unspecified (0.0.0.0): the client uses the reply's source address.
@@ -414,7 +417,7 @@ impl Net {
     }
 
     /// Answers a datagram. Datagrams may be lost; the client then repeats its request.
-    pub fn answer(&self, socket: usize, to: SocketAddrV4, bytes: &[u8]) {
+    pub fn answer(&self, socket: usize, to: SocketAddr, bytes: &[u8]) {
         if let Some(socket) = self.datagrams.get(socket) {
             let _ = socket.send_to(bytes, to);
         }
@@ -459,18 +462,38 @@ fn add(epoll: &OwnedFd, fd: impl AsFd, tag: u64) -> io::Result<()> {
     Ok(epoll::add(epoll, fd, EventData::new_u64(tag), EventFlags::IN)?)
 }
 
-fn named(error: io::Error, address: Ipv4Addr, port: u16) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot listen on {address}:{port}: {error}"))
+fn named(error: io::Error, address: IpAddr, port: u16) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {}: {error}", SocketAddr::new(address, port)))
+}
+
+/// A socket for an address. One of IPv6 takes no connections or datagrams of IPv4, which have their own.
+fn socket(address: IpAddr, kind: rustix::net::SocketType) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, socket_with, sockopt};
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
+}
+
+/// Listens on an address.
+fn listener(address: IpAddr, port: u16) -> io::Result<TcpListener> {
+    if address.is_ipv4() {
+        return TcpListener::bind(SocketAddr::new(address, port));
+    }
+    let socket = socket(address, rustix::net::SocketType::STREAM)?;
+    rustix::net::bind(&socket, &SocketAddr::new(address, port))?;
+    rustix::net::listen(&socket, WAITING_MAX)?;
+    Ok(socket.into())
 }
 
 /// A UDP socket on a port that several servers on the host share.
-fn shared_udp(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, true)?;
-    sockopt::set_socket_broadcast(&socket, true)?;
-    rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
+fn shared_udp(address: IpAddr, port: u16) -> io::Result<UdpSocket> {
+    let socket = socket(address, rustix::net::SocketType::DGRAM)?;
+    rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::sockopt::set_socket_broadcast(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddr::new(address, port))?;
     Ok(socket.into())
 }

@@ -7,7 +7,7 @@ use rustix::time::Timespec;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 /// Maximum time to open a connection.
 const CONNECT_MAX: DurNs = DurNs::from_secs(5);
@@ -17,7 +17,7 @@ pub trait Protocol {
     /// The number of a connection.
     type Id: Copy + Eq + Hash;
     /// The next connection to open.
-    fn poll_connect(&mut self) -> Option<(Self::Id, SocketAddrV4)>;
+    fn poll_connect(&mut self) -> Option<(Self::Id, SocketAddr)>;
     /// A connection with bytes to send or to close.
     fn poll_touched(&mut self) -> Option<Self::Id>;
     /// The unsent bytes of a connection.
@@ -170,10 +170,11 @@ impl<Id: Copy + Eq + Hash> Streams<Id> {
 ///
 /// # Errors
 /// The kernel refuses the socket or the destination.
-fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
+fn connect(server: SocketAddr) -> io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
     match rustix::net::connect(&socket, &server) {
@@ -191,9 +192,9 @@ macro_rules! client_protocol {
 
         impl $crate::streams::Protocol for $wrapper<'_> {
             type Id = $id;
-            fn poll_connect(&mut self) -> Option<($id, std::net::SocketAddrV4)> {
+            fn poll_connect(&mut self) -> Option<($id, std::net::SocketAddr)> {
                 let (id, server) = self.0.poll_connect()?;
-                Some((id, std::net::SocketAddrV4::new(server.ip.into(), server.port)))
+                Some((id, server.into()))
             }
             fn poll_touched(&mut self) -> Option<$id> {
                 self.0.poll_touched()

@@ -3,6 +3,7 @@
 use crate::codec::{Fault, Order, Reader, Writer};
 use crate::wire::{self, NAME_MAX, Side, command};
 use base::{DurNs, MonoNs};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Maximum size of a sent datagram in bytes. It fits into one Ethernet frame.
 pub const DATAGRAM_BYTES_MAX: usize = 1400;
@@ -14,48 +15,56 @@ const MUST_REPLY: u8 = 0x01;
 /// The request was sent to the address of one host, where only one of several servers receives it.
 pub const UNICAST: u8 = 0x80;
 
-/// An IPv4 address and a port.
+/// No address: that of the sender of a datagram.
+pub const SENDER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// An IP address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
-    /// The address as a number. 0 is the sender of the datagram.
-    pub ip: u32,
+    /// The address. An unspecified one is [`SENDER`].
+    pub ip: IpAddr,
     /// The port.
     pub port: u16,
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [a, b, c, d] = self.ip.to_be_bytes();
-        write!(f, "{a}.{b}.{c}.{d}:{}", self.port)
+        write!(f, "{}", SocketAddr::from(*self))
     }
 }
 
-/// First bytes of an IPv4 address that is written as an IPv6 address.
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
-
-/// An IPv4 address from the 16 bytes in a message. Zero in both spellings is 0; `None` for other IPv6 addresses.
-fn ipv4(bytes: [u8; 16]) -> Option<u32> {
-    if bytes == [0; 16] {
-        return Some(0);
+impl From<Address> for SocketAddr {
+    fn from(address: Address) -> Self {
+        Self::new(address.ip, address.port)
     }
-    let [first @ .., a, b, c, d] = bytes;
-    (first == MAPPED).then(|| u32::from_be_bytes([a, b, c, d]))
 }
 
-/// The 16 bytes of an IPv4 address in a message.
-fn mapped(ip: u32) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..12].copy_from_slice(&MAPPED);
-    bytes[12..].copy_from_slice(&ip.to_be_bytes());
-    bytes
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self { ip: address.ip().to_canonical(), port: address.port() }
+    }
 }
 
-fn write_ip(out: &mut Writer, ip: u32) {
-    out.bytes.extend_from_slice(&mapped(ip));
+/// The 16 bytes of an address in a message.
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
 }
 
-fn read_ip(reader: &mut Reader<'_>) -> Result<Option<u32>, Fault> {
-    Ok(ipv4(reader.take(16)?.try_into().unwrap_or([0; 16])))
+/// An address from its 16 bytes. Zero in both spellings is [`SENDER`].
+fn ip_of(bytes: [u8; 16]) -> IpAddr {
+    let ip = Ipv6Addr::from(bytes).to_canonical();
+    if ip.is_unspecified() { SENDER } else { ip }
+}
+
+fn write_ip(out: &mut Writer, ip: IpAddr) {
+    out.bytes.extend_from_slice(&octets(ip));
+}
+
+fn read_ip(reader: &mut Reader<'_>) -> Result<IpAddr, Fault> {
+    Ok(ip_of(reader.take(16)?.try_into().unwrap_or([0; 16])))
 }
 
 /// A request of a client.
@@ -82,7 +91,7 @@ impl<'a> Search<'a> {
         let mut reader = Reader::new(payload, order);
         let (sequence, flags) = (reader.u32()?, reader.u8()?);
         reader.take(3)?;
-        let ip = read_ip(&mut reader)?.unwrap_or(0);
+        let ip = read_ip(&mut reader)?;
         let reply_to = Address { ip, port: reader.u16()? };
         let protocols = reader.size()?;
         let mut tcp = protocols == 0;
@@ -123,11 +132,18 @@ pub fn set_unicast(datagram: &mut [u8], unicast: bool) {
     }
 }
 
+/// Sets the port for answers in an encoded request of [`servers`] or of a client.
+pub fn set_reply_port(datagram: &mut [u8], port: u16) {
+    if let Some(bytes) = datagram.get_mut(wire::HEADER_BYTES + 24..wire::HEADER_BYTES + 26) {
+        bytes.copy_from_slice(&port.to_be_bytes());
+    }
+}
+
 /// A request that all servers answer, see [`ServerReply`].
 #[must_use]
 pub fn servers(reply_port: u16) -> Vec<u8> {
     let mut out = Writer::new(Order::Big);
-    write_search(&mut out, 0, MUST_REPLY, Address { ip: 0, port: reply_port }, &[]);
+    write_search(&mut out, 0, MUST_REPLY, Address { ip: SENDER, port: reply_port }, &[]);
     out.bytes
 }
 
@@ -152,7 +168,7 @@ impl ServerReply {
             let mut reader = Reader::new(message.payload, message.header.order());
             let guid = reader.take(12).ok()?.try_into().ok()?;
             reader.u32().ok()?;
-            let ip = read_ip(&mut reader).ok()??;
+            let ip = read_ip(&mut reader).ok()?;
             let server = Address { ip, port: reader.u16().ok()? };
             Some(Self { guid, server, version: message.header.version })
         })
@@ -169,12 +185,12 @@ pub struct SearchCounters {
 }
 
 /// The identity of a server in its answers and beacons.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// A number that is new at each start.
     pub guid: [u8; 12],
-    /// The IPv4 address that clients connect to. 0 is the address from which the answer comes.
-    pub ip: u32,
+    /// The address that clients connect to. [`SENDER`] is the address from which the answer comes.
+    pub ip: IpAddr,
     /// The TCP port.
     pub port: u16,
 }
@@ -232,8 +248,7 @@ impl SearchResponse {
         let mut reader = Reader::new(payload, order);
         let guid = reader.take(12)?.try_into().unwrap_or([0; 12]);
         let sequence = reader.u32()?;
-        let ip = read_ip(&mut reader)?;
-        let port = reader.u16()?;
+        let server = Address { ip: read_ip(&mut reader)?, port: reader.u16()? };
         let tcp = reader.text_bytes()? == b"tcp";
         let found = reader.u8()? != 0;
         let count = usize::from(reader.u16()?);
@@ -241,17 +256,16 @@ impl SearchResponse {
         for _ in 0..count {
             ids.push(reader.u32()?);
         }
-        let server = ip.map(|ip| Address { ip, port });
-        Ok(server.filter(|_| tcp && found).map(|server| Self { guid, sequence, server, ids }))
+        Ok((tcp && found).then_some(Self { guid, sequence, server, ids }))
     }
 }
 
 /// A copy of a search for the other servers of the host, which share a multicast group on the loopback interface. The first
 /// message names the address at which the search arrived. `None` if it must not be copied.
 #[must_use]
-pub fn forwarded(search: &Search<'_>, payload: &[u8], order: Order, from: Address, at: u32) -> Option<Vec<u8>> {
-    let ip = if search.reply_to.ip == 0 { from.ip } else { search.reply_to.ip };
-    if ip == 0 || payload.len() > 65_000 {
+pub fn forwarded(search: &Search<'_>, payload: &[u8], order: Order, from: Address, at: IpAddr) -> Option<Vec<u8>> {
+    let ip = if search.reply_to.ip.is_unspecified() { from.ip } else { search.reply_to.ip };
+    if ip.is_unspecified() || payload.len() > 65_000 {
         return None;
     }
     let mut out = Writer::new(order);
@@ -262,7 +276,7 @@ pub fn forwarded(search: &Search<'_>, payload: &[u8], order: Order, from: Addres
         // The layout before the names is fixed: sequence, flags, reserved, address, port.
         if let Some(head) = out.bytes.get_mut(start..start + 24) {
             head[4] &= !UNICAST;
-            head[8..24].copy_from_slice(&mapped(ip));
+            head[8..24].copy_from_slice(&octets(ip));
         }
     });
     Some(out.bytes)
@@ -324,7 +338,7 @@ pub fn read_beacon(payload: &[u8], order: Order) -> Result<Identity, Fault> {
     let mut reader = Reader::new(payload, order);
     let guid = reader.take(12)?.try_into().unwrap_or([0; 12]);
     reader.take(4)?;
-    let ip = read_ip(&mut reader)?.unwrap_or(0);
+    let ip = read_ip(&mut reader)?;
     Ok(Identity { guid, ip, port: reader.u16()? })
 }
 
@@ -333,12 +347,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const IDENTITY: Identity = Identity { guid: *b"0123456789ab", ip: 0, port: 5075 };
-    const FROM: Address = Address { ip: 0x7F00_0001, port: 4000 };
+    const IDENTITY: Identity = Identity { guid: *b"0123456789ab", ip: SENDER, port: 5075 };
+    const FROM: Address = Address { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 4000 };
+    const FROM_V6: Address = Address { ip: IpAddr::V6(Ipv6Addr::LOCALHOST), port: 4000 };
 
     fn asked(order: Order, flags: u8, names: &[(u32, &str)]) -> Vec<u8> {
         let mut out = Writer::new(order);
-        write_search(&mut out, 7, flags, Address { ip: 0, port: 4000 }, names);
+        write_search(&mut out, 7, flags, Address { ip: SENDER, port: 4000 }, names);
         out.bytes
     }
 
@@ -357,7 +372,7 @@ mod tests {
             let bytes = answered(&asked(order, 0, &[(17, "X:a"), (18, "nothing"), (19, "X:b")])).unwrap();
             let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
             let found = SearchResponse::read(message.payload, message.header.order()).unwrap().unwrap();
-            let server = Address { ip: 0, port: 5075 };
+            let server = Address { ip: SENDER, port: 5075 };
             assert_eq!(found, SearchResponse { guid: IDENTITY.guid, sequence: 7, server, ids: vec![17, 19] });
         }
         assert_eq!(answered(&asked(Order::Big, 0, &[(1, "nothing")])), None);
@@ -380,21 +395,32 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_ipv4_in_the_bytes_of_ipv6() {
-        assert_eq!(ipv4([0; 16]), Some(0));
-        assert_eq!(ipv4(mapped(0)), Some(0));
+    fn addresses_of_both_versions_of_ip_have_the_bytes_of_ipv6() {
+        assert_eq!([ip_of([0; 16]), ip_of(octets(SENDER))], [SENDER; 2]);
         let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1];
-        assert_eq!((mapped(FROM.ip), ipv4(bytes)), (bytes, Some(FROM.ip)));
-        let mut other = bytes;
-        other[0] = 0xFE;
-        assert_eq!(ipv4(other), None, "an address of IPv6 only");
-        assert_eq!(FROM.to_string(), "127.0.0.1:4000");
+        assert_eq!((octets(FROM.ip), ip_of(bytes)), (bytes, FROM.ip));
+        let mut bytes = [0; 16];
+        bytes[15] = 1;
+        assert_eq!((octets(FROM_V6.ip), ip_of(bytes)), (bytes, FROM_V6.ip));
+        assert_eq!((FROM.to_string(), FROM_V6.to_string()), ("127.0.0.1:4000".into(), "[::1]:4000".into()));
+        let mapped: SocketAddr = "[::ffff:127.0.0.1]:4000".parse().unwrap();
+        assert_eq!((Address::from(mapped), SocketAddr::from(FROM_V6)), (FROM, "[::1]:4000".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_port_for_answers_can_be_that_of_another_socket() {
+        let mut datagram = servers(4000);
+        set_reply_port(&mut datagram, 4001);
+        let message = wire::datagram(&datagram, None).next().unwrap();
+        let search = Search::read(message.payload, message.header.order()).unwrap();
+        assert_eq!((search.reply_to, search.names.len()), (Address { ip: SENDER, port: 4001 }, 0));
+        set_reply_port(&mut [], 1);
     }
 
     #[test]
     fn a_search_without_names_finds_the_server() {
         let bytes = answered(&servers(4000)).unwrap();
-        let server = Address { ip: 0, port: 5075 };
+        let server = Address { ip: SENDER, port: 5075 };
         let reply = ServerReply { guid: IDENTITY.guid, server, version: wire::VERSION };
         assert_eq!(ServerReply::all(&bytes).collect::<Vec<_>>(), [reply]);
         let message = wire::datagram(&bytes, Some(Side::Server)).next().unwrap();
@@ -406,13 +432,16 @@ mod tests {
         let datagram = asked(Order::Little, UNICAST, &[(1, "X:a")]);
         let message = wire::datagram(&datagram, None).next().unwrap();
         let search = Search::read(message.payload, Order::Little).unwrap();
-        let copy = forwarded(&search, message.payload, Order::Little, FROM, FROM.ip).unwrap();
-        let messages: Vec<_> = wire::datagram(&copy, None).collect();
-        assert_eq!([messages[0].header.command, messages[1].header.command], [command::ORIGIN_TAG, command::SEARCH]);
-        let again = Search::read(messages[1].payload, Order::Little).unwrap();
-        assert_eq!((again.flags & UNICAST, again.reply_to, again.names), (0, FROM, search.names.clone()));
-        let nowhere = Address { ip: 0, port: 1 };
-        assert_eq!(forwarded(&search, message.payload, Order::Little, nowhere, 0), None);
+        for from in [FROM, FROM_V6] {
+            let copy = forwarded(&search, message.payload, Order::Little, from, from.ip).unwrap();
+            let messages: Vec<_> = wire::datagram(&copy, None).collect();
+            let commands = [messages[0].header.command, messages[1].header.command];
+            assert_eq!(commands, [command::ORIGIN_TAG, command::SEARCH]);
+            let again = Search::read(messages[1].payload, Order::Little).unwrap();
+            assert_eq!((again.flags & UNICAST, again.reply_to, again.names), (0, from, search.names.clone()));
+        }
+        let nowhere = Address { ip: SENDER, port: 1 };
+        assert_eq!(forwarded(&search, message.payload, Order::Little, nowhere, SENDER), None);
     }
 
     #[test]
@@ -437,7 +466,7 @@ mod tests {
             if let Ok(search) = Search::read(&bytes, order) {
                 let mut out = Writer::new(order);
                 let _ = answer(&search, IDENTITY, &mut SearchCounters::default(), |_| true, &mut out);
-                let _ = forwarded(&search, &bytes, order, FROM, 1);
+                let _ = forwarded(&search, &bytes, order, FROM, FROM_V6.ip);
             }
             let _ = SearchResponse::read(&bytes, order);
             let _ = ServerReply::all(&bytes).count();

@@ -1,7 +1,7 @@
 //! Configuration of PVAccess from EPICS' environment variables.
 
 use base::DurNs;
-use canet::config::{Complaint, ServerConfig, Variables, addresses, port_of};
+use canet::config::{Complaint, ServerConfig, Variables, addresses_of_both, port_of};
 use pva::search::Address;
 use pva::server::Limits;
 use pva::wire;
@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 /// The variables of PVAccess servers.
 const SERVER: Variables = Variables {
     interfaces: "EPICS_PVAS_INTF_ADDR_LIST",
+    has_v6: true,
     ports: &["EPICS_PVAS_SERVER_PORT", "EPICS_PVA_SERVER_PORT"],
     port: wire::SERVER_PORT,
     search_ports: (&["EPICS_PVAS_BROADCAST_PORT", "EPICS_PVA_BROADCAST_PORT"], wire::BROADCAST_PORT),
@@ -58,8 +59,7 @@ pub fn name_servers(get: impl Fn(&str) -> Option<String>, complaints: &mut Vec<C
     let name = "EPICS_PVA_NAME_SERVERS";
     let Some(text) = get(name) else { return Vec::new() };
     let port = port_of(&get, &["EPICS_PVA_SERVER_PORT"], wire::SERVER_PORT, complaints);
-    let servers = addresses(name, &text, port, complaints);
-    servers.into_iter().map(|to| Address { ip: (*to.ip()).into(), port: to.port() }).collect()
+    addresses_of_both(name, &text, port, complaints).into_iter().map(Address::from).collect()
 }
 
 /// Whether the variables of other servers disable PVAccess: `PVXS_QSRV_ENABLE=NO`, or `qsrv` or `qsrv2` in
@@ -105,6 +105,21 @@ mod tests {
     }
 
     #[test]
+    fn a_server_listens_on_the_addresses_of_both_versions_of_ip() {
+        for (list, v4, v6) in [
+            ("::1", vec![], vec!["::1"]),
+            ("127.0.0.1 [::1]", vec!["127.0.0.1"], vec!["::1"]),
+            ("0.0.0.0 ::", vec!["0.0.0.0"], vec!["::"]),
+        ] {
+            let vars = |name: &str| (name == "EPICS_PVAS_INTF_ADDR_LIST").then(|| list.to_owned());
+            let (config, _, complaints) = server(vars);
+            let v4: Vec<Ipv4Addr> = v4.iter().map(|address| address.parse().unwrap()).collect();
+            let v6: Vec<std::net::Ipv6Addr> = v6.iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!((config.interfaces, config.interfaces_v6, complaints), (v4, v6, vec![]), "{list}");
+        }
+    }
+
+    #[test]
     fn unusable_variables_are_reported_by_name() {
         let (_, limits, complaints) = server(of(&[("EPICS_PVAS_SERVER_PORT", "80"), ("EPICS_PVA_CONN_TMO", "soon")]));
         assert_eq!(limits.quiet_max, DurNs::from_secs(40));
@@ -115,9 +130,11 @@ mod tests {
     #[test]
     fn name_servers_have_the_port_of_servers() {
         let mut complaints = Vec::new();
-        let vars = of(&[("EPICS_PVA_NAME_SERVERS", "10.0.0.1 10.0.0.2:7"), ("EPICS_PVA_SERVER_PORT", "6000")]);
+        const LIST: &str = "10.0.0.1 10.0.0.2:7 ::1 [::1]:7 [fe80::1]";
+        let vars = of(&[("EPICS_PVA_NAME_SERVERS", LIST), ("EPICS_PVA_SERVER_PORT", "6000")]);
         let found: Vec<String> = name_servers(vars, &mut complaints).iter().map(ToString::to_string).collect();
-        assert_eq!((found, complaints), (vec!["10.0.0.1:6000".to_owned(), "10.0.0.2:7".to_owned()], vec![]));
+        assert_eq!(found, ["10.0.0.1:6000", "10.0.0.2:7", "[::1]:6000", "[::1]:7", "[fe80::1]:6000"]);
+        assert_eq!(complaints, []);
         assert!(name_servers(of(&[]), &mut Vec::new()).is_empty());
     }
 

@@ -8,7 +8,7 @@ use pva::search::{self, Address, Beacons, Identity, Search, SearchCounters};
 use pva::server::{ConnId, Limits, Server, Source};
 use pva::wire::{self, Side, command};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv6Addr, SocketAddr};
 
 /// Maximum number of datagrams handled before connections are served.
 const DATAGRAMS_MAX: usize = 64;
@@ -41,8 +41,8 @@ impl PvAccess {
         let net = Net::open(Some(&config))?;
         // Answers to programs that search a broadcast address come from another address than the one that is served.
         let ip = match config.interfaces[..] {
-            [one] if one.is_loopback() => one.into(),
-            _ => 0,
+            [one] if one.is_loopback() && config.interfaces_v6.iter().all(Ipv6Addr::is_loopback) => one.into(),
+            _ => search::SENDER,
         };
         let identity = Identity { guid: guid(wall), ip, port: net.tcp_port };
         Ok(Self {
@@ -176,7 +176,7 @@ impl PvAccess {
     fn datagrams(&mut self, socket: usize, source: &mut impl Source) {
         for _ in 0..DATAGRAMS_MAX {
             let Some((len, from)) = self.net.receive(socket) else { return };
-            if !self.config.ignored.contains(from.ip()) {
+            if !self.config.ignored.iter().any(|ignored| from.ip() == *ignored) {
                 self.datagram(socket, len, from, source);
             }
         }
@@ -184,7 +184,7 @@ impl PvAccess {
 
     /// Answers the searches of a datagram. A search that only one of the servers of this host received is shared with the
     /// others. This server answers it when it arrives there.
-    fn datagram(&mut self, socket: usize, len: usize, from: SocketAddrV4, source: &mut impl Source) {
+    fn datagram(&mut self, socket: usize, len: usize, from: SocketAddr, source: &mut impl Source) {
         let shared = self.net.is_local_group(socket);
         let mut messages = wire::datagram(self.net.bytes(len), Some(Side::Client)).peekable();
         let tagged = messages.peek().is_some_and(|first| first.header.command == command::ORIGIN_TAG);
@@ -196,9 +196,11 @@ impl PvAccess {
         for message in messages.filter(|message| message.header.command == command::SEARCH) {
             let order = message.header.order();
             let Ok(search) = Search::read(message.payload, order) else { return };
-            let sender = Address { ip: (*from.ip()).into(), port: from.port() };
+            let sender = Address::from(from);
             if search.flags & search::UNICAST != 0
                 && !shared
+                // Sockets of IPv4 answer shared searches.
+                && from.is_ipv4()
                 && self.net.shares()
                 && let Some(copy) = search::forwarded(&search, message.payload, order, sender, sender.ip)
             {
@@ -207,9 +209,15 @@ impl PvAccess {
             }
             out.bytes.clear();
             let exists = |name: &[u8]| source.exists(name);
-            if search::answer(&search, self.server.identity, &mut self.searches, exists, &mut out).is_some() {
-                let ip = if search.reply_to.ip == 0 { *from.ip() } else { Ipv4Addr::from(search.reply_to.ip) };
-                self.net.answer(socket, SocketAddrV4::new(ip, search.reply_to.port), &out.bytes);
+            let own = self.server.identity;
+            let identity = if from.is_ipv4() { own } else { Identity { ip: search::SENDER, ..own } };
+            if search::answer(&search, identity, &mut self.searches, exists, &mut out).is_some() {
+                let mut to = from;
+                to.set_port(search.reply_to.port);
+                if !search.reply_to.ip.is_unspecified() {
+                    to.set_ip(search.reply_to.ip);
+                }
+                self.net.answer(socket, to, &out.bytes);
             }
         }
     }

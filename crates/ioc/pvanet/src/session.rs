@@ -3,14 +3,14 @@
 use crate::config::{name_servers, quiet_max};
 use base::MonoNs;
 use canet::Waker;
-use canet::config::{Complaint, addresses, port_of};
+use canet::config::{Complaint, addresses_of_both, port_of};
 use canet::streams::Streams;
 use pva::client::{CircuitId, Client, ClientConfig, Event};
 use pva::search::{self, Address};
 use pva::wire;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 canet::client_protocol!(Bytes, Client, CircuitId);
 
@@ -20,8 +20,10 @@ pub struct Session {
     pub client: Client,
     udp: UdpSocket,
     reply_port: u16,
+    /// The socket for searches of addresses of IPv6, with its port, if there are any.
+    udp_v6: Option<(UdpSocket, u16)>,
     /// Destinations of searches, each with whether it is the address of one host.
-    search_to: Vec<(SocketAddrV4, bool)>,
+    search_to: Vec<(SocketAddr, bool)>,
     streams: Streams<CircuitId>,
     bell: Option<Waker>,
     beside: Option<OwnedFd>,
@@ -42,16 +44,20 @@ impl Session {
         let port = port_of(&get, &["EPICS_PVA_BROADCAST_PORT"], wire::BROADCAST_PORT, &mut complaints);
         let listed = get("EPICS_PVA_ADDR_LIST");
         let mut to =
-            listed.map_or_else(Vec::new, |text| addresses("EPICS_PVA_ADDR_LIST", &text, port, &mut complaints));
+            listed.map_or_else(Vec::new, |text| addresses_of_both("EPICS_PVA_ADDR_LIST", &text, port, &mut complaints));
         let interfaces = sys::interfaces::list().map_err(io::Error::other)?;
         let broadcasts: Vec<Ipv4Addr> = interfaces.iter().filter_map(|interface| interface.broadcast).collect();
         if get("EPICS_PVA_AUTO_ADDR_LIST").is_none_or(|text| !text.trim().eq_ignore_ascii_case("no")) {
             // Servers on this host that listen only on loopback receive no broadcasts.
             let all = std::iter::once(Ipv4Addr::LOCALHOST).chain(broadcasts.iter().copied());
-            to.extend(all.map(|ip| SocketAddrV4::new(ip, port)));
+            to.extend(all.map(|ip| SocketAddr::from((ip, port))));
         }
-        let is_one = |ip: &Ipv4Addr| !ip.is_multicast() && !ip.is_broadcast() && !broadcasts.contains(ip);
-        let search_to = to.into_iter().map(|to| (to, is_one(to.ip()))).collect();
+        let is_one = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => !ip.is_multicast() && !ip.is_broadcast() && !broadcasts.contains(&ip),
+            IpAddr::V6(ip) => !ip.is_multicast(),
+        };
+        let search_to: Vec<(SocketAddr, bool)> = to.into_iter().map(|to| (to, is_one(to.ip()))).collect();
+        let udp_v6 = if search_to.iter().any(|(to, _)| to.is_ipv6()) { Some(open_v6()?) } else { None };
         let (uid, user) = sys::users::own();
         let config = ClientConfig {
             user: user.unwrap_or_else(|| uid.to_string()),
@@ -59,13 +65,14 @@ impl Session {
             quiet_max: quiet_max(&get, &mut complaints),
             name_servers: name_servers(&get, &mut complaints),
         };
-        let udp = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         udp.set_broadcast(true)?;
         udp.set_nonblocking(true)?;
         Ok(Self {
             client: Client::new(config),
             reply_port: udp.local_addr()?.port(),
             udp,
+            udp_v6,
             search_to,
             streams: Streams::default(),
             bell: None,
@@ -132,8 +139,13 @@ impl Session {
     fn send(&self, mut datagram: Vec<u8>) {
         for (to, is_one) in &self.search_to {
             search::set_unicast(&mut datagram, *is_one);
+            let (udp, port) = match &self.udp_v6 {
+                Some((udp, port)) if to.is_ipv6() => (udp, *port),
+                _ => (&self.udp, self.reply_port),
+            };
+            search::set_reply_port(&mut datagram, port);
             // Lost searches are repeated.
-            let _ = self.udp.send_to(&datagram, to);
+            let _ = udp.send_to(&datagram, to);
         }
     }
 
@@ -150,15 +162,17 @@ impl Session {
     /// Waits until a socket is ready or `until` is reached, and processes the input. Returns whether the caller was woken.
     fn wait(&mut self, now: MonoNs, until: MonoNs) -> io::Result<bool> {
         let others = self.beside.as_ref().map(AsFd::as_fd).into_iter().chain(self.bell.as_ref().map(Waker::fd));
-        let others: Vec<_> = std::iter::once(self.udp.as_fd()).chain(others).collect();
+        let sockets: Vec<&UdpSocket> =
+            std::iter::once(&self.udp).chain(self.udp_v6.as_ref().map(|(udp, _)| udp)).collect();
+        let others: Vec<_> = sockets.iter().map(|udp| udp.as_fd()).chain(others).collect();
         let ready = self.streams.wait(&Bytes(&mut self.client), &others, now, until)?;
-        let rung = ready.others[1..].contains(&true);
+        let rung = ready.others[sockets.len()..].contains(&true);
         if let Some(bell) = self.bell.as_ref().filter(|_| rung) {
             bell.answer();
         }
-        if ready.others[0] {
-            while let Ok((len, SocketAddr::V4(from))) = self.udp.recv_from(&mut self.buffer) {
-                let from = Address { ip: (*from.ip()).into(), port: from.port() };
+        for (udp, _) in sockets.into_iter().zip(&ready.others).filter(|(_, is_ready)| **is_ready) {
+            while let Ok((len, from)) = udp.recv_from(&mut self.buffer) {
+                let from = Address::from(from);
                 if self.keeps_datagrams {
                     self.datagrams.push((from, self.buffer[..len].to_vec()));
                 }
@@ -168,4 +182,12 @@ impl Session {
         self.streams.serve(&mut Bytes(&mut self.client), Self::now(), &ready);
         Ok(rung)
     }
+}
+
+/// A socket for searches of addresses of IPv6, and its port.
+fn open_v6() -> io::Result<(UdpSocket, u16)> {
+    let udp = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+    udp.set_nonblocking(true)?;
+    let port = udp.local_addr()?.port();
+    Ok((udp, port))
 }

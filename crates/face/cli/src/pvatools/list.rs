@@ -63,7 +63,7 @@ fn servers(session: &mut Session, options: &Options, enough: impl Fn(&Servers) -
         session.step(until)?;
         for (from, bytes) in session.take_datagrams() {
             for ServerReply { guid, mut server, version } in ServerReply::all(&bytes) {
-                if server.ip == 0 {
+                if server.ip.is_unspecified() {
                     server.ip = from.ip;
                 }
                 let (_, addresses) = found.entry(hex(&guid)).or_insert((version, Vec::new()));
@@ -125,11 +125,13 @@ fn print_fields(fields: &Struct, value: &Value) {
 
 /// The address of a server with an optional port.
 fn resolved(word: &str) -> Result<Address, Failure> {
+    let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
+    if let Ok(ip) = bare.parse::<std::net::IpAddr>() {
+        return Ok(Address { ip, port: pva::wire::SERVER_PORT });
+    }
     let named = if word.contains(':') { word.to_owned() } else { format!("{word}:{}", pva::wire::SERVER_PORT) };
-    let found = named.to_socket_addrs().map_err(|error| format!("{word}: {error}"))?;
-    let mut found = found.filter_map(|address| match address {
-        std::net::SocketAddr::V4(address) => Some(Address { ip: (*address.ip()).into(), port: address.port() }),
-        std::net::SocketAddr::V6(_) => None,
-    });
-    Ok(found.next().ok_or_else(|| format!("{word} has no IPv4 address"))?)
+    let found: Vec<_> = named.to_socket_addrs().map_err(|error| format!("{word}: {error}"))?.collect();
+    // Servers of this host listen on IPv4 unless configured.
+    let best = found.iter().find(|address| address.is_ipv4()).or_else(|| found.first());
+    Ok(best.map(|address| Address::from(*address)).ok_or_else(|| format!("{word} has no address"))?)
 }

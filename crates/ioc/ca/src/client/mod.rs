@@ -33,6 +33,12 @@ pub struct Address {
     pub port: u16,
 }
 
+impl From<Address> for core::net::SocketAddr {
+    fn from(address: Address) -> Self {
+        Self::new(core::net::Ipv4Addr::from(address.ip).into(), address.port)
+    }
+}
+
 /// The number of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);

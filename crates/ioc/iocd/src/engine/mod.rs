@@ -547,7 +547,7 @@ impl Engine {
     fn datagrams(&mut self, socket: usize) {
         for _ in 0..DATAGRAMS_MAX {
             let Some((len, from)) = self.net.receive(socket) else { return };
-            if self.config.as_ref().is_some_and(|config| config.ignored.contains(from.ip())) {
+            if self.config.as_ref().is_some_and(|config| config.ignored.iter().any(|ignored| from.ip() == *ignored)) {
                 continue;
             }
             let (net, store) = (&self.net, &mut self.store);

@@ -57,7 +57,7 @@ pub(crate) fn put(outcome: PutOutcome) -> Put {
 
 /// A client as access security sees it. Host names that clients send are not trusted: rules apply to the address.
 fn peer_of(peer: server::Peer<'_>) -> Peer<'_> {
-    let host = peer.address.rsplit_once(':').map_or(peer.address, |(host, _)| host);
+    let host = peer.address.rsplit_once(':').map_or(peer.address, |(host, _)| host).trim_matches(['[', ']']);
     Peer { user: peer.user, host, address: peer.address }
 }
 

@@ -85,7 +85,7 @@ impl Circuit {
 
     /// Appends a search for names. The answer arrives over this connection.
     pub(super) fn search(&mut self, sequence: u32, names: &[(u32, &str)]) {
-        search::write_search(&mut self.out, sequence, 0, Address { ip: 0, port: 0 }, names);
+        search::write_search(&mut self.out, sequence, 0, Address { ip: search::SENDER, port: 0 }, names);
     }
 
     /// Appends the request to close a channel.

@@ -6,6 +6,7 @@ use crate::codec::{Fault, Kind, Mask, Reader, Status, Struct, Type, TypeTable, V
 use crate::search::{Address, SearchResponse};
 use crate::wire::{self, Inbox, Message, Side, command, sub};
 use base::MonoNs;
+use core::net::IpAddr;
 
 impl Action {
     /// The command of its messages.
@@ -34,8 +35,8 @@ impl Client {
     }
 
     /// An answer to a search. A server without address or port is the one that answered.
-    fn found(&mut self, found: &SearchResponse, ip: u32, port: u16) {
-        let ip = if found.server.ip == 0 { ip } else { found.server.ip };
+    fn found(&mut self, found: &SearchResponse, ip: IpAddr, port: u16) {
+        let ip = if found.server.ip.is_unspecified() { ip } else { found.server.ip };
         let port = if found.server.port == 0 { port } else { found.server.port };
         for id in &found.ids {
             if self.channels.get(id).is_some_and(|channel| channel.circuit.is_none()) {

@@ -455,7 +455,7 @@ impl Client {
             }
         }
         let mut out = Writer::new(Order::Big);
-        let reply_to = Address { ip: 0, port: reply_port };
+        let reply_to = Address { ip: search::SENDER, port: reply_port };
         search::write_search(&mut out, self.sequence, 0, reply_to, &names);
         Some(out.bytes)
     }

@@ -6,8 +6,10 @@ use crate::nt::{Shape, View, Written};
 use crate::search::Identity;
 use crate::server::{self, Access, ConnId, Get, Limits, Opened, Peer, Put, Server, Source, Token, Write};
 use base::{Alarm, EventMask, Meta, Scalar, Stamp};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const SERVER: Address = Address { ip: 0x7F00_0001, port: 5075 };
+const SERVER: Address = Address { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 5075 };
+const SERVER_V6: Address = Address { ip: IpAddr::V6(Ipv6Addr::LOCALHOST), port: 5075 };
 
 /// One number with the name `n`.
 #[derive(Default)]
@@ -76,6 +78,8 @@ struct Pair {
     events: Vec<Event>,
     /// Datagrams are lost.
     deaf: bool,
+    /// The address of the server.
+    at: Address,
 }
 
 impl Pair {
@@ -90,12 +94,13 @@ impl Pair {
         number.set(1.5);
         Self {
             client: Client::new(config),
-            server: Server::new(Limits::default(), Identity { guid: [7; 12], ip: 0, port: SERVER.port }),
+            server: Server::new(Limits::default(), Identity { guid: [7; 12], ip: search::SENDER, port: SERVER.port }),
             number,
             line: None,
             now: MonoNs(1),
             events: Vec::new(),
             deaf: false,
+            at: SERVER,
         }
     }
 
@@ -111,13 +116,13 @@ impl Pair {
                     let mut counters = search::SearchCounters::default();
                     let exists = |name: &[u8]| self.number.exists(name);
                     if search::answer(&search, self.server.identity, &mut counters, exists, &mut out).is_some() {
-                        self.client.handle_datagram(SERVER, &out.bytes);
+                        self.client.handle_datagram(self.at, &out.bytes);
                     }
                 }
             }
             while let Some((id, server)) = self.client.poll_connect() {
                 quiet = false;
-                assert_eq!(server, SERVER);
+                assert_eq!(server, self.at);
                 self.line = Some((id, self.server.accept(self.now, "127.0.0.1:4000")));
                 self.client.connected_to(self.now, id);
             }
@@ -235,6 +240,22 @@ fn a_channel_is_found_by_its_name_and_read() {
     // A second read uses the type that the server sent before.
     let other = pair.start(id, Action::Get, "field(value)");
     assert_eq!(pair.number(other), Some(1.5));
+}
+
+#[test]
+fn a_server_with_an_ipv6_address_is_found_by_datagram_by_its_answer_and_over_tcp() {
+    for (names_itself, name_servers) in [(false, vec![]), (true, vec![]), (false, vec![SERVER_V6])] {
+        let mut pair = Pair::with(name_servers.clone());
+        (pair.at, pair.deaf) = (SERVER_V6, !name_servers.is_empty());
+        if names_itself {
+            pair.server.identity.ip = SERVER_V6.ip;
+        }
+        let id = pair.channel();
+        pair.client.handle_timeout(pair.now);
+        let get = pair.start(id, Action::Get, "");
+        assert_eq!((pair.client.server(id), pair.number(get)), (Some(SERVER_V6), Some(1.5)));
+        assert_eq!(pair.client.server(id).unwrap().to_string(), "[::1]:5075");
+    }
 }
 
 #[test]

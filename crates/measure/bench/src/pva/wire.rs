@@ -224,7 +224,7 @@ pub(super) fn search(port: u16, names: &[String]) -> Result<(), Failed> {
             .collect();
         for batch in wanted.chunks(NAMES) {
             let mut out = Writer::new(Order::Little);
-            let reply_to = Address { ip: u32::from(std::net::Ipv4Addr::LOCALHOST), port: own };
+            let reply_to = Address { ip: std::net::Ipv4Addr::LOCALHOST.into(), port: own };
             write_search(&mut out, 1, 0x80, reply_to, batch);
             socket.send_to(&out.bytes, ("127.0.0.1", port)).map_err(Failed::Socket)?;
         }

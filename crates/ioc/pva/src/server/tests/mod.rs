@@ -129,7 +129,7 @@ struct Bench {
 
 impl Bench {
     fn new(limits: Limits) -> Self {
-        let mut server = Server::new(limits, Identity { guid: [7; 12], ip: 0, port: 5075 });
+        let mut server = Server::new(limits, Identity { guid: [7; 12], ip: crate::search::SENDER, port: 5075 });
         let id = server.accept(MonoNs(0), "10.0.0.9:4000");
         let mut bench = Self {
             server,
@@ -507,7 +507,8 @@ fn a_client_that_sent_invalid_bytes_and_reads_nothing_is_disconnected() {
 fn searches_are_answered_over_tcp() {
     let mut bench = Bench::new(Limits::default());
     let mut out = Writer::new(Order::Little);
-    crate::search::write_search(&mut out, 3, 0, crate::search::Address { ip: 0, port: 0 }, &[(9, "n"), (10, "x")]);
+    let reply_to = crate::search::Address { ip: crate::search::SENDER, port: 0 };
+    crate::search::write_search(&mut out, 3, 0, reply_to, &[(9, "n"), (10, "x")]);
     bench.server.handle_bytes(MonoNs(1), bench.id, &out.bytes, &mut bench.values);
     let (command, payload) = bench.one();
     assert_eq!(command, command::SEARCH_RESPONSE);
