@@ -1,7 +1,7 @@
 //! `tahti pvcall`: calls a channel as a function, and prints the result.
 
 use super::options::{self, Options};
-use super::{Args, format, open};
+use super::{Args, format, open, parse};
 use crate::failure::Failure;
 use pva::client::{Event, OpId};
 use pva::codec::{Array, Kind, Mask, Struct, Type, Value};
@@ -125,49 +125,10 @@ fn argument(word: &str) -> Result<(String, Type, Value), Failure> {
             });
             (Type::Array(Kind::Text), Value::Array(Array::Text(texts.collect())))
         }
-        (Some('{'), Some('}')) => of_json(&serde_json::from_str(text)?, 0)?,
+        (Some('{'), Some('}')) => parse::natural(&serde_json::from_str(text)?, 0)?,
         _ => (Type::Scalar(Kind::Text), Value::Text(text.to_owned())),
     };
     Ok((name.to_owned(), ty, value))
-}
-
-/// A value of JSON with its natural type.
-fn of_json(json: &Json, depth: u32) -> Result<(Type, Value), Failure> {
-    if depth >= pva::codec::DEPTH_MAX {
-        return Err("nested too deep".into());
-    }
-    Ok(match json {
-        Json::Bool(on) => (Type::Scalar(Kind::Bool), Value::Bool(*on)),
-        Json::Number(number) => match number.as_i64() {
-            Some(whole) => (Type::Scalar(Kind::I64), Value::I64(whole)),
-            None => (Type::Scalar(Kind::F64), Value::F64(number.as_f64().ok_or("this number is too large")?)),
-        },
-        Json::String(text) => (Type::Scalar(Kind::Text), Value::Text(text.clone())),
-        Json::Object(entries) => {
-            let (mut fields, mut values) = (Vec::new(), Vec::new());
-            for (name, item) in entries {
-                let (ty, value) = of_json(item, depth + 1)?;
-                fields.push((name.clone(), ty));
-                values.push(value);
-            }
-            (Type::Struct(Struct::new("", fields)?), Value::Struct(values))
-        }
-        Json::Array(items) => {
-            if items.iter().all(|item| item.as_i64().is_some()) {
-                let numbers = items.iter().filter_map(Json::as_i64).collect();
-                (Type::Array(Kind::I64), Value::Array(Array::I64(numbers)))
-            } else if items.iter().all(Json::is_number) {
-                let numbers = items.iter().filter_map(Json::as_f64).collect();
-                (Type::Array(Kind::F64), Value::Array(Array::F64(numbers)))
-            } else if items.iter().all(Json::is_string) {
-                let texts = items.iter().filter_map(Json::as_str).map(str::to_owned).collect();
-                (Type::Array(Kind::Text), Value::Array(Array::Text(texts)))
-            } else {
-                return Err("an array holds numbers, or texts".into());
-            }
-        }
-        Json::Null => return Err("null has no type".into()),
-    })
 }
 
 #[cfg(test)]

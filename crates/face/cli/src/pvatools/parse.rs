@@ -92,6 +92,12 @@ fn of_words(ty: &Type, words: &[String]) -> Result<Value, Failure> {
         (Type::Array(kind), [_, rest @ ..]) => elements(*kind, rest),
         (Type::Scalar(kind), [one]) => Ok(scalar(*kind, one)?),
         (Type::Scalar(_), _) => Err(format!("{} values for a single one", words.len()).into()),
+        (Type::Union(members), words) if !matches!(words, [one] if one == "null" || one.starts_with('{')) => {
+            fitting(members, &words.join(" "), |ty| of_words(ty, words))
+        }
+        (Type::Any, [one]) => {
+            of_json(&Type::Any, &serde_json::from_str(one).unwrap_or_else(|_| Json::String(one.clone())))
+        }
         (ty, [one]) => {
             let json: Json = serde_json::from_str(one).map_err(|error| format!("{one}: {error}"))?;
             of_json(ty, &json)
@@ -142,14 +148,98 @@ fn of_json(ty: &Type, json: &Json) -> Result<Value, Failure> {
         (Type::Scalar(kind), json) => Ok(scalar(*kind, &text(json))?),
         (Type::Array(kind), Json::Array(values)) => elements(*kind, &values.iter().map(text).collect::<Vec<_>>()),
         (Type::Array(_), json) => Err(format!("{json} is no JSON array").into()),
-        _ => Err("values of this type cannot be written".into()),
+        (Type::Struct(fields), json) => {
+            let mut value = Value::zero(ty);
+            map(fields, &mut value, json, 0, &mut Mask::default())?;
+            Ok(value)
+        }
+        (Type::Union(members), json) => member(members, json),
+        (Type::Any, Json::Null) => Ok(Value::Any(None)),
+        (Type::Any, json) => Ok(Value::Any(Some(Box::new(natural(json, 0)?)))),
+        (Type::StructArray(fields), json) => items(&Type::Struct(fields.clone()), json),
+        (Type::UnionArray(members), json) => items(&Type::Union(members.clone()), json),
+        (Type::AnyArray, json) => items(&Type::Any, json),
     }
+}
+
+/// The elements of an array of structures, unions or variants.
+fn items(ty: &Type, json: &Json) -> Result<Value, Failure> {
+    let Json::Array(values) = json else { return Err(format!("{json} is no JSON array").into()) };
+    let item = |json: &Json| if json.is_null() { Ok(None) } else { of_json(ty, json).map(Some) };
+    Ok(Value::Elements(values.iter().map(item).collect::<Result<_, _>>()?))
+}
+
+/// A value of a union: `{"MEMBER": value}`, or a value that takes the first member that it fits. `null` selects none.
+fn member(members: &Struct, json: &Json) -> Result<Value, Failure> {
+    if json.is_null() {
+        return Ok(Value::Union(None));
+    }
+    let named = json.as_object().filter(|entries| entries.len() == 1).and_then(|entries| entries.iter().next());
+    let place = named.and_then(|(name, json)| {
+        let (at, (_, ty)) = members.fields().iter().enumerate().find(|(_, (known, _))| known == name)?;
+        Some((at, ty, json))
+    });
+    match place {
+        Some((at, ty, json)) => Ok(Value::Union(Some((at as u32, Box::new(of_json(ty, json)?))))),
+        None => fitting(members, &json.to_string(), |ty| of_json(ty, json)),
+    }
+}
+
+/// The value of the first member of a union that it fits.
+fn fitting(members: &Struct, text: &str, value: impl Fn(&Type) -> Result<Value, Failure>) -> Result<Value, Failure> {
+    let each = members.fields().iter().enumerate();
+    let fits = each.filter_map(|(at, (_, ty))| Some((at as u32, Box::new(value(ty).ok()?)))).next();
+    fits.map(|fits| Value::Union(Some(fits))).ok_or_else(|| {
+        let names: Vec<&str> = members.fields().iter().map(|(name, _)| name.as_str()).collect();
+        format!("{text} fits no member of the union, expected {{\"MEMBER\": value}} with one of {}", names.join(", "))
+            .into()
+    })
+}
+
+/// A value of JSON with its natural type.
+pub(super) fn natural(json: &Json, depth: u32) -> Result<(Type, Value), Failure> {
+    if depth >= pva::codec::DEPTH_MAX {
+        return Err("nested too deep".into());
+    }
+    Ok(match json {
+        Json::Bool(on) => (Type::Scalar(Kind::Bool), Value::Bool(*on)),
+        Json::Number(number) => match number.as_i64() {
+            Some(whole) => (Type::Scalar(Kind::I64), Value::I64(whole)),
+            None => (Type::Scalar(Kind::F64), Value::F64(number.as_f64().ok_or("this number is too large")?)),
+        },
+        Json::String(text) => (Type::Scalar(Kind::Text), Value::Text(text.clone())),
+        Json::Object(entries) => {
+            let (mut fields, mut values) = (Vec::new(), Vec::new());
+            for (name, item) in entries {
+                let (ty, value) = natural(item, depth + 1)?;
+                fields.push((name.clone(), ty));
+                values.push(value);
+            }
+            (Type::Struct(Struct::new("", fields)?), Value::Struct(values))
+        }
+        Json::Array(items) => {
+            if items.iter().all(|item| item.as_i64().is_some()) {
+                let numbers = items.iter().filter_map(Json::as_i64).collect();
+                (Type::Array(Kind::I64), Value::Array(Array::I64(numbers)))
+            } else if items.iter().all(Json::is_number) {
+                let numbers = items.iter().filter_map(Json::as_f64).collect();
+                (Type::Array(Kind::F64), Value::Array(Array::F64(numbers)))
+            } else if items.iter().all(Json::is_string) {
+                let texts = items.iter().filter_map(Json::as_str).map(str::to_owned).collect();
+                (Type::Array(Kind::Text), Value::Array(Array::Text(texts)))
+            } else {
+                return Err("an array holds numbers, or texts".into());
+            }
+        }
+        Json::Null => return Err("null has no type".into()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use pva::nt::{Layout, Shape};
+    use std::sync::Arc;
 
     fn assigned(shape: Shape, words: &[&str]) -> Result<(Vec<u32>, Value), String> {
         let layout = Layout::new(shape);
@@ -198,5 +288,75 @@ mod tests {
         }
         let error = assigned(Shape::Enum, &["broken"]).unwrap_err();
         assert_eq!(error, "\"broken\" is no state, expected one of off, on");
+    }
+
+    /// A union of a number and of an array, a variant, and arrays of both.
+    fn unions() -> Arc<Struct> {
+        let of = |fields: Vec<(&str, Type)>| {
+            Struct::new("", fields.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect()).unwrap()
+        };
+        let members = of(vec![("number", Type::Scalar(Kind::F64)), ("numbers", Type::Array(Kind::I32))]);
+        let point = of(vec![("x", Type::Scalar(Kind::I32)), ("y", Type::Scalar(Kind::I32))]);
+        of(vec![
+            ("value", Type::Union(members.clone())),
+            ("any", Type::Any),
+            ("several", Type::UnionArray(members)),
+            ("anys", Type::AnyArray),
+            ("points", Type::StructArray(point)),
+        ])
+    }
+
+    fn written(words: &[&str]) -> Result<(Mask, Value), String> {
+        let ty = Type::Struct(unions());
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        assign(&unions(), Value::zero(&ty), &words).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_value_takes_the_first_member_of_a_union_that_it_fits_or_the_named_one() {
+        let member = |at: u32, value: Value| Value::Union(Some((at, Box::new(value))));
+        let numbers = |numbers: Vec<i32>| Value::Array(Array::I32(numbers));
+        for (word, expected) in [
+            ("1.5", member(0, Value::F64(1.5))),
+            ("[1,2]", member(1, numbers(vec![1, 2]))),
+            ("{\"value\":{\"numbers\":[3]}}", member(1, numbers(vec![3]))),
+            ("value={\"number\":4}", member(0, Value::F64(4.0))),
+            ("value=null", Value::Union(None)),
+        ] {
+            let (mask, value) = written(&[word]).unwrap();
+            assert_eq!((mask, value.field(&unions(), "value").unwrap().0), (Mask::of([1]), &expected), "{word}");
+        }
+        let refused = written(&["on"]).unwrap_err();
+        assert!(refused.contains("with one of number, numbers"), "{refused}");
+        assert!(written(&["value={\"numbers\":1}"]).is_err());
+    }
+
+    #[test]
+    fn a_variant_has_the_natural_type_of_its_value() {
+        let any = |ty: Type, value: Value| Value::Any(Some(Box::new((ty, value))));
+        for (word, expected) in [
+            ("any=1", any(Type::Scalar(Kind::I64), Value::I64(1))),
+            ("any=1.5", any(Type::Scalar(Kind::F64), Value::F64(1.5))),
+            ("any=on", any(Type::Scalar(Kind::Text), Value::Text("on".into()))),
+            ("any=null", Value::Any(None)),
+        ] {
+            assert_eq!(written(&[word]).unwrap().1.field(&unions(), "any").unwrap().0, &expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn arrays_of_unions_variants_and_structures_are_written_as_json() {
+        let (mask, value) =
+            written(&["{\"several\":[1,null,{\"numbers\":[2]}],\"anys\":[\"on\",2],\"points\":[{\"x\":1},null]}"])
+                .unwrap();
+        assert_eq!(mask, Mask::of([3, 4, 5]));
+        let elements = |name: &str| match value.field(&unions(), name).unwrap().0 {
+            Value::Elements(elements) => elements.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([elements("several").len(), elements("anys").len()], [3, 2]);
+        assert_eq!(elements("several")[1], None);
+        assert_eq!(elements("points"), [Some(Value::Struct(vec![Value::I32(1), Value::I32(0)])), None]);
+        assert!(written(&["several=1"]).is_err());
     }
 }

@@ -18,6 +18,7 @@ const COMPARE: &str = concat!(include_str!("context.py"), include_str!("compare.
 const TYPES: &str = include_str!("types.db");
 const GROUPS: &str = concat!(include_str!("context.py"), include_str!("groups.py"));
 const GROUP_RECORDS: &str = include_str!("groups.db");
+const UNIONS: &str = include_str!("unions.py");
 const GROUP_FILE: &str = include_str!("groups.json");
 
 /// Python with p4p and QSRV2, on the ports of an IOC.
@@ -230,4 +231,37 @@ fn a_wrong_group_is_reported_at_start_and_by_the_check() {
     for line in expected {
         assert!(checked.contains(line), "{checked}");
     }
+}
+
+/// A server of p4p with unions, and what our tools print of it.
+#[test]
+fn unions_and_variants_of_p4p_are_read_and_written() {
+    let port = free_port();
+    let mut server = python(port);
+    server.args(["-c", UNIONS]).stdin(Stdio::piped());
+    let server = Running::follow(&mut server);
+    server.hears("serves");
+    let run = |tool: &str, words: &[&str]| {
+        harness::process::text(&harness::epics::program(true, tool, port).args(words).output().unwrap())
+    };
+    let whole = run("pvget", &["-v", "U:all"]);
+    for part in ["union value number 1.5", "any any long 7", "union[] several []", "structure[] points []"] {
+        assert!(whole.contains(part), "{part} is missing in {whole}");
+    }
+    for (words, taken) in [
+        (&["2.5"][..], r#"{"value": 2.5}"#),
+        (&["[1,2]"], r#"{"value": [1, 2]}"#),
+        (&["on"], r#"{"value": "on"}"#),
+        (&["value={\"number\":4}"], r#"{"value": 4.0}"#),
+        (&["any=1.5"], r#"{"any": 1.5}"#),
+        (&["any=on"], r#"{"any": "on"}"#),
+        (&["several=[1,{\"text\":\"on\"}]"], r#"{"several": [1.0, "on"]}"#),
+        (&["anys=[\"on\",2]"], r#"{"anys": ["on", 2]}"#),
+        (&["points=[{\"x\":1,\"y\":2}]"], r#"{"points": [{"x": 1, "y": 2}]}"#),
+    ] {
+        let put = run("pvput", &[&["U:all"], words].concat());
+        assert_eq!(server.lines.recv_timeout(harness::PATIENCE).unwrap(), taken, "{words:?}: {put}");
+    }
+    let refused = run("pvput", &["U:all", "value={\"numbers\":1}"]);
+    assert!(refused.contains("fits no member") || refused.contains("no JSON array"), "{refused}");
 }
