@@ -9,8 +9,8 @@ use std::str::FromStr;
 pub enum Address {
     /// A TCP server.
     Tcp(Tcp),
-    /// Host and port of a UDP device: each message is one datagram.
-    Udp(String, u16),
+    /// A UDP device: each message is one datagram.
+    Udp(Udp),
     /// A serial line.
     Serial(Serial),
     /// A serial line behind a terminal server that sets it by Telnet (RFC 2217).
@@ -26,6 +26,17 @@ pub struct Com {
     pub line: Serial,
 }
 
+/// A UDP device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Udp {
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The port of this machine; `None`: any.
+    pub local: Option<u16>,
+}
+
 /// A TCP server, and the supervision of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tcp {
@@ -33,6 +44,8 @@ pub struct Tcp {
     pub host: String,
     /// Its port.
     pub port: u16,
+    /// The port of this machine; `None`: any.
+    pub local: Option<u16>,
     /// Time without an answer of the host after which the connection is closed, also an idle one; `None`: never.
     pub dead_after: Option<DurNs>,
 }
@@ -86,8 +99,8 @@ impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "address \"{}\"; expected HOST:PORT of a TCP server, HOST:PORT UDP, HOST:PORT COM of a terminal server, or a \
-             serial line such as /dev/ttyS0",
+            "address \"{}\"; expected HOST:PORT or HOST:PORT:LOCALPORT of a TCP server, HOST:PORT UDP, HOST:PORT COM of a \
+             terminal server, or a serial line such as /dev/ttyS0",
             self.found
         )
     }
@@ -110,7 +123,11 @@ impl Tcp {
     /// A server whose connection is closed after 20 s without an answer of its host.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Self {
-        Self { host: host.to_owned(), port, dead_after: Some(DurNs::from_secs(20)) }
+        Self { host: host.to_owned(), port, local: None, dead_after: Some(DurNs::from_secs(20)) }
+    }
+
+    fn keepalive(&self) -> String {
+        self.dead_after.map_or_else(|| "N".to_owned(), |time| time.to_string())
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Expected> {
@@ -137,7 +154,8 @@ impl Serial {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// `HOST:PORT`, `HOST:PORT TCP`, `HOST:PORT UDP`, `HOST:PORT COM`, `[IPV6]:PORT`, or a path that begins with `/`.
+    /// `HOST:PORT`, also `HOST:PORT:LOCALPORT` and `[IPV6]:PORT`, alone or before `TCP`, `UDP` or `COM`; or a path that begins
+    /// with `/`.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let bad = || BadAddress { found: text.to_owned() };
         let text = text.trim();
@@ -151,31 +169,47 @@ impl FromStr for Address {
         if protocol.is_some() && !udp && !com && !is("tcp") || words.next().is_some() {
             return Err(bad());
         }
+        let number = |port: &str| port.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(bad);
+        // An IPv6 address in brackets has colons of its own; without brackets it has more than these two.
+        let ports = place.rsplit_once(']').map_or(place, |(_, ports)| ports);
+        let (place, local) = match place.rsplit_once(':') {
+            Some((rest, local)) if ports.matches(':').count() == 2 => (rest, Some(number(local)?)),
+            _ => (place, None),
+        };
         let (host, port) = place.rsplit_once(':').ok_or_else(bad)?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(bad)?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
+        let port = number(port)?;
         if host.is_empty() {
             return Err(bad());
         }
-        Ok(match (udp, Tcp::new(host, port)) {
-            (true, _) => Self::Udp(host.to_owned(), port),
-            (false, server) if com => Self::Com(Com { server, line: Serial::new("") }),
-            (false, server) => Self::Tcp(server),
-        })
+        if udp {
+            return Ok(Self::Udp(Udp { host, port, local }));
+        }
+        let server = Tcp { local, ..Tcp::new(&host, port) };
+        Ok(if com { Self::Com(Com { server, line: Serial::new("") }) } else { Self::Tcp(server) })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(Tcp { host, port, .. }) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(Tcp { host, port, .. }) => write!(f, "{host}:{port}"),
-            Self::Udp(host, port) if host.contains(':') => write!(f, "[{host}]:{port} UDP"),
-            Self::Udp(host, port) => write!(f, "{host}:{port} UDP"),
+            Self::Tcp(Tcp { host, port, local, .. }) => host_and_ports(f, host, *port, *local),
+            Self::Udp(Udp { host, port, local }) => {
+                host_and_ports(f, host, *port, *local)?;
+                f.write_str(" UDP")
+            }
             Self::Serial(serial) => f.write_str(&serial.path),
             Self::Com(com) => write!(f, "{} COM", Self::Tcp(com.server.clone())),
         }
     }
+}
+
+fn host_and_ports(f: &mut fmt::Formatter<'_>, host: &str, port: u16, local: Option<u16>) -> fmt::Result {
+    match host.contains(':') {
+        true => write!(f, "[{host}]:{port}")?,
+        false => write!(f, "{host}:{port}")?,
+    }
+    local.map_or(Ok(()), |local| write!(f, ":{local}"))
 }
 
 impl Address {
@@ -194,9 +228,40 @@ impl Address {
         };
         set.map_err(|Expected(expected)| BadOption { key: key.to_owned(), value: value.to_owned(), expected })
     }
+
+    /// The value of an option, as [`set`](Self::set) takes it; `None` if this kind of port does not have it.
+    #[must_use]
+    pub fn option(&self, key: &str) -> Option<String> {
+        match self {
+            Self::Serial(line) => line.option(key),
+            Self::Com(com) if key == "keepalive" => Some(com.server.keepalive()),
+            Self::Com(com) => com.line.option(key),
+            Self::Tcp(tcp) => (key == "keepalive").then(|| tcp.keepalive()),
+            Self::Udp(..) => None,
+        }
+    }
 }
 
 impl Serial {
+    fn option(&self, key: &str) -> Option<String> {
+        let yes = |on: bool| if on { "Y" } else { "N" }.to_owned();
+        Some(match key {
+            "baud" => self.baud.to_string(),
+            "bits" => self.bits.to_string(),
+            "stop" => self.stop.to_string(),
+            "parity" => match self.parity {
+                Parity::None => "none",
+                Parity::Even => "even",
+                Parity::Odd => "odd",
+            }
+            .to_owned(),
+            "crtscts" => yes(self.crtscts),
+            "ixon" => yes(self.ixon),
+            "clocal" => yes(true),
+            _ => return None,
+        })
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), Expected> {
         let yes = match value {
             "Y" | "y" | "yes" | "1" => Some(true),
@@ -246,12 +311,22 @@ mod tests {
         assert_eq!("[::1]:502".parse::<Address>(), tcp("::1", 502));
         assert_eq!("[::1]:502".parse::<Address>().unwrap().to_string(), "[::1]:502");
         assert_eq!("/dev/ttyS0".parse::<Address>(), Ok(Address::Serial(Serial::new("/dev/ttyS0"))));
-        assert_eq!("plc1:502 udp".parse::<Address>(), Ok(Address::Udp("plc1".to_owned(), 502)));
+        let udp = |local| Address::Udp(Udp { host: "plc1".to_owned(), port: 502, local });
+        assert_eq!("plc1:502 udp".parse::<Address>(), Ok(udp(None)));
+        assert_eq!("plc1:502:5000 UDP".parse::<Address>(), Ok(udp(Some(5_000))));
+        assert_eq!(udp(Some(5_000)).to_string(), "plc1:502:5000 UDP");
+        let from = |host: &str, local| Ok(Address::Tcp(Tcp { local: Some(local), ..Tcp::new(host, 502) }));
+        assert_eq!("10.0.0.7:502:5000".parse::<Address>(), from("10.0.0.7", 5_000));
+        assert_eq!("[::1]:502:5000".parse::<Address>(), from("::1", 5_000));
+        assert_eq!("[::1]:502:5000".parse::<Address>().unwrap().to_string(), "[::1]:502:5000");
+        assert_eq!("::1:502".parse::<Address>(), tcp("::1", 502));
         assert_eq!("[::1]:502 UDP".parse::<Address>().unwrap().to_string(), "[::1]:502 UDP");
         let com = Address::Com(Com { server: Tcp::new("moxa", 4001), line: Serial::new("") });
         assert_eq!("moxa:4001 COM".parse::<Address>(), Ok(com.clone()));
         assert_eq!(com.to_string(), "moxa:4001 COM");
-        for bad in ["", "plc1", "plc1:0", "plc1:x", ":502", "plc1:502 SCTP", "plc1:502 UDP 3"] {
+        for bad in
+            ["", "plc1", "plc1:0", "plc1:x", ":502", "plc1:502:x", "plc1:502:0", "plc1:502 SCTP", "plc1:502 UDP 3"]
+        {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }
@@ -261,6 +336,7 @@ mod tests {
         let mut line: Address = "/dev/ttyS0".parse().unwrap();
         for (key, value) in [("baud", "19200"), ("bits", "7"), ("parity", "even"), ("stop", "2"), ("crtscts", "Y")] {
             line.set(key, value).unwrap();
+            assert_eq!(line.option(key).as_deref(), Some(value));
         }
         let expected =
             Serial { baud: 19_200, bits: 7, parity: Parity::Even, stop: 2, crtscts: true, ..Serial::new("/dev/ttyS0") };
@@ -270,9 +346,14 @@ mod tests {
             "option parity=space; expected none, even or odd"
         );
         assert!("h:1".parse::<Address>().unwrap().set("baud", "9600").is_err());
+        assert_eq!(
+            ["ixon", "clocal", "keepalive"].map(|key| line.option(key)),
+            [Some("N".into()), Some("Y".into()), None]
+        );
         let mut com: Address = "h:1 COM".parse().unwrap();
         com.set("baud", "19200").unwrap();
         com.set("keepalive", "5s").unwrap();
+        assert_eq!(com.option("keepalive").as_deref(), Some("5s"));
         let server = Tcp { dead_after: Some(DurNs::from_secs(5)), ..Tcp::new("h", 1) };
         assert_eq!(com, Address::Com(Com { server, line: Serial { baud: 19_200, ..Serial::new("") } }));
     }

@@ -1,6 +1,6 @@
 //! A connection that reconnects, with one exchange at a time.
 
-use crate::address::{Address, Com, Parity, Serial, Tcp};
+use crate::address::{Address, Com, Parity, Serial, Tcp, Udp};
 use crate::pace::Pace;
 use crate::telnet::Telnet;
 use crate::trace::{self, Trace};
@@ -361,7 +361,7 @@ fn write_traced(link: &OwnedFd, out: &mut Vec<u8>, address: &Address, tracer: Op
 fn open(address: &Address) -> io::Result<(OwnedFd, Option<Telnet>)> {
     let link = match address {
         Address::Tcp(tcp) => open_tcp(tcp)?,
-        Address::Udp(host, port) => open_udp(host, *port)?,
+        Address::Udp(udp) => open_udp(udp)?,
         Address::Serial(serial) => open_serial(serial)?,
         Address::Com(com) => return open_com(com).map(|(link, telnet)| (link, Some(telnet))),
     };
@@ -398,10 +398,14 @@ fn decoded(telnet: &mut Telnet, bytes: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
     data
 }
 
-fn open_tcp(Tcp { host, port, dead_after }: &Tcp) -> io::Result<OwnedFd> {
+fn open_tcp(Tcp { host, port, local, dead_after }: &Tcp) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for place in (host.as_str(), *port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&place, CONNECT_MAX) {
+        let connected = match local {
+            None => TcpStream::connect_timeout(&place, CONNECT_MAX),
+            Some(local) => connect_from(*local, &place),
+        };
+        match connected {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
@@ -416,13 +420,37 @@ fn open_tcp(Tcp { host, port, dead_after }: &Tcp) -> io::Result<OwnedFd> {
     Err(last)
 }
 
+/// All own addresses of the kind of `place`, with a port; 0: any.
+fn own(place: &SocketAddr, port: u16) -> SocketAddr {
+    if place.is_ipv4() { (Ipv4Addr::UNSPECIFIED, port).into() } else { (Ipv6Addr::UNSPECIFIED, port).into() }
+}
+
+/// As [`TcpStream::connect_timeout`], from a local port.
+fn connect_from(local: u16, place: &SocketAddr) -> io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+    let family = if place.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // The port is used again at once after a connection has ended.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &own(place, local))?;
+    match rustix::net::connect(&socket, place) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let timeout = Timespec { tv_sec: CONNECT_MAX.as_secs() as i64, tv_nsec: 0 };
+    if poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&timeout))? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));
+    }
+    sockopt::socket_error(&socket)??;
+    Ok(socket.into())
+}
+
 /// A socket that receives only from that host and port.
-fn open_udp(host: &str, port: u16) -> io::Result<OwnedFd> {
+fn open_udp(Udp { host, port, local }: &Udp) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for place in (host, port).to_socket_addrs()? {
-        let any: SocketAddr =
-            if place.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
-        let socket = UdpSocket::bind(any)?;
+    for place in (host.as_str(), *port).to_socket_addrs()? {
+        let socket = UdpSocket::bind(own(&place, local.unwrap_or(0)))?;
         match socket.connect(place) {
             Ok(()) => {
                 socket.set_nonblocking(true)?;

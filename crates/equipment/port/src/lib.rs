@@ -60,7 +60,7 @@ mod queue;
 mod telnet;
 pub mod trace;
 
-pub use address::{Address, BadAddress, BadOption, Com, Parity, Serial, Tcp};
+pub use address::{Address, BadAddress, BadOption, Com, Parity, Serial, Tcp, Udp};
 pub use connection::{ConnectError, Connection, Status};
 pub use queue::{Job, Listener, Port};
 pub use trace::Trace;

@@ -192,6 +192,19 @@ fn unsolicited_bytes_go_to_the_listener() {
 }
 
 #[test]
+fn a_connection_begins_at_the_local_port_of_its_address() {
+    let local = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (address, device) = serve(|listener| {
+        let (mut stream, from) = listener.accept().unwrap();
+        let number = request(&mut stream);
+        stream.write_all(&answer(number, from.port())).unwrap();
+    });
+    let port = Port::open("plc", format!("{address}:{local}").parse().unwrap(), 4).unwrap();
+    assert_eq!(ask(&port, 1, LONG), Ok(Response::Registers(vec![local])));
+    device.join().unwrap();
+}
+
+#[test]
 fn an_exchange_without_an_answer_ends_when_it_is_sent() {
     struct Say(bool, Sender<()>);
     impl Exchange for Say {

@@ -48,7 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     command!(
         "drvAsynIPPortConfigure",
-        "port \"host:port [UDP|COM]\"",
+        "port \"host:port[:local] [UDP|COM]\"",
         "a port to a TCP server, for datagrams, or to a line of a terminal server (RFC 2217)",
         |shell, args| {
             let name = needed(args, "drvAsynIPPortConfigure port host:port")?;
