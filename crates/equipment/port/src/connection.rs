@@ -34,7 +34,9 @@ pub struct Status {
     pub connects: u64,
     /// Number of failed attempts to connect.
     pub refused: u64,
-    /// Number of exchanges.
+    /// The last attempt to connect failed.
+    pub unreachable: bool,
+    /// Number of exchanges over a connection.
     pub exchanges: u64,
     /// Bytes received.
     pub received: u64,
@@ -63,6 +65,12 @@ pub struct Connection {
     telnet: Option<Telnet>,
     /// Earliest time of the next attempt, and the pause after it if it fails.
     again: (MonoNs, DurNs),
+    /// Time of the last connect.
+    opened_at: MonoNs,
+    /// Whether an exchange closed the connection on purpose.
+    hung_up: bool,
+    /// Number of connects, without those after an exchange closed the connection on purpose.
+    pub(crate) meetings: u64,
     pace: Pace,
     tracer: Option<Tracer>,
     /// Counters and state.
@@ -102,6 +110,9 @@ impl Connection {
             link: None,
             telnet: None,
             again: (MonoNs(0), BACKOFF.0),
+            opened_at: MonoNs(0),
+            hung_up: false,
+            meetings: 0,
             pace: Pace::default(),
             tracer: None,
             status: Status::default(),
@@ -123,10 +134,10 @@ impl Connection {
 
     /// As [`run`](Self::run); also passes all received bytes on.
     pub fn run_heard(&mut self, exchange: &mut dyn Exchange, heard: &mut dyn FnMut(MonoNs, &[u8])) {
-        self.status.exchanges += 1;
         let mut out = Vec::new();
-        if let Err(why) = self.connect() {
-            exchange.handle_closed(mono_now(), &why.to_string());
+        match self.connect() {
+            Ok(()) => self.status.exchanges += 1,
+            Err(why) => exchange.handle_closed(mono_now(), &why.to_string()),
         }
         while !exchange.is_over() {
             let now = mono_now();
@@ -164,7 +175,21 @@ impl Connection {
         }
         if exchange.spoils_line() {
             self.close("closed after a bad or late answer");
+            self.hung_up = true;
         }
+    }
+
+    /// Opens the connection for listeners. A connection that an exchange closed on purpose stays closed until the next
+    /// exchange. Returns whether it is open.
+    pub(crate) fn reopen(&mut self) -> bool {
+        self.link.is_some() || self.reopen_at().is_some_and(|at| at <= mono_now()) && self.connect().is_ok()
+    }
+
+    /// Time of the next attempt of [`reopen`](Self::reopen), if it makes one. A device that closes each connection is called
+    /// after a pause.
+    pub(crate) fn reopen_at(&self) -> Option<MonoNs> {
+        let pause = if self.opened_at == MonoNs(0) { self.opened_at } else { self.opened_at + BACKOFF.0 };
+        (self.link.is_none() && !self.hung_up).then(|| self.again.0.max(pause))
     }
 
     /// Opens the connection if it is closed and the pause is over.
@@ -183,8 +208,10 @@ impl Connection {
             Ok((link, telnet)) => {
                 (self.link, self.telnet) = (Some(link), telnet);
                 self.again.1 = BACKOFF.0;
+                self.opened_at = mono_now();
+                self.meetings += u64::from(!std::mem::take(&mut self.hung_up));
                 self.status.connects += 1;
-                self.status.connected = true;
+                (self.status.connected, self.status.unreachable) = (true, false);
                 self.status.trouble.clear();
                 Ok(())
             }
@@ -192,6 +219,7 @@ impl Connection {
                 let wait = self.again.1;
                 self.again = (mono_now() + wait, DurNs((wait.0 * 2).min(BACKOFF.1.0)));
                 self.status.refused += 1;
+                (self.status.unreachable, self.hung_up) = (true, false);
                 let trouble = format!("{}: {error}", self.address);
                 // The same failure is traced once.
                 if let Some(tracer) = self.tracer.as_ref().filter(|_| trouble != self.status.trouble) {
@@ -201,12 +229,6 @@ impl Connection {
                 Err(ConnectError { trouble: self.status.trouble.clone(), retry_at: self.again.0 })
             }
         }
-    }
-
-    /// Time of the next attempt to connect; `None` while connected.
-    #[must_use]
-    pub fn retry_at(&self) -> Option<MonoNs> {
-        self.link.is_none().then_some(self.again.0)
     }
 
     /// Descriptor to poll for unsolicited bytes.

@@ -34,6 +34,17 @@ pub trait Job: Send {
 
 /// Receives all bytes of the connection, also answers to exchanges. Called on the port's thread.
 pub trait Listener: Send {
+    /// The connection was opened, or [`Port::greet_again`] was called. The returned exchange runs soon, alternating with those
+    /// that wait.
+    fn handle_connected(&mut self) -> Option<Box<dyn Job>> {
+        None
+    }
+
+    /// Whether the port may drop it.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// Received bytes.
     fn handle_bytes(&mut self, now: MonoNs, bytes: &[u8]);
 
@@ -47,9 +58,14 @@ pub trait Listener: Send {
     fn handle_closed(&mut self, now: MonoNs, why: &str);
 }
 
+/// A listener, after the number of the connection that it was called for; 0: none.
+type ListenerEntry = (u64, Box<dyn Listener>);
+
 struct Inside {
     waiting: VecDeque<Box<dyn Job>>,
-    listeners: Vec<Box<dyn Listener>>,
+    listeners: Vec<ListenerEntry>,
+    /// Whether all listeners are to be called as for a new connection.
+    greets_again: bool,
     status: Status,
     refused: u64,
     closed: bool,
@@ -117,6 +133,7 @@ impl Port {
         let inside = Inside {
             waiting: VecDeque::new(),
             listeners: Vec::new(),
+            greets_again: false,
             status: Status::default(),
             refused: 0,
             closed: false,
@@ -168,7 +185,13 @@ impl Port {
 
     /// Adds a listener for all received bytes. The port then stays connected.
     pub fn listen(&self, listener: Box<dyn Listener>) {
-        lock(&self.shared.inside).listeners.push(listener);
+        lock(&self.shared.inside).listeners.push((0, listener));
+        self.shared.ring();
+    }
+
+    /// Calls [`Listener::handle_connected`] of all listeners again, now or once the port is connected.
+    pub fn greet_again(&self) {
+        lock(&self.shared.inside).greets_again = true;
         self.shared.ring();
     }
 
@@ -187,28 +210,62 @@ impl Port {
 
 /// The port's thread.
 fn serve(shared: &Shared, mut line: Connection) {
-    let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
+    let mut listeners: Vec<ListenerEntry> = Vec::new();
     loop {
-        let (job, closed) = {
+        let closed = {
             let mut inside = lock(&shared.inside);
-            inside.status.clone_from(&line.status);
             listeners.append(&mut inside.listeners);
-            (inside.waiting.pop_front(), inside.closed)
+            if std::mem::take(&mut inside.greets_again) {
+                listeners.iter_mut().for_each(|(greeted, _)| *greeted = 0);
+            }
+            inside.closed
         };
         if closed {
-            job.into_iter().for_each(|job| job.missed("the port is closed"));
             let rest = std::mem::take(&mut lock(&shared.inside).waiting);
             rest.into_iter().for_each(|job| job.missed("the port is closed"));
             return;
         }
+        listeners.retain(|(_, listener)| !listener.is_over());
+        let greeted = greet(&mut line, &mut listeners);
+        let job = {
+            let mut inside = lock(&shared.inside);
+            inside.status.clone_from(&line.status);
+            inside.waiting.pop_front()
+        };
         match job {
             Some(job) => run(&mut line, job, &mut listeners),
+            None if greeted => {}
             None => idle(shared, &mut line, &mut listeners),
         }
     }
 }
 
-fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Listener>]) {
+/// Keeps the port connected for its listeners, tries again after a failed attempt, and calls the listeners that were not
+/// called since it was connected, until one has an exchange: a silent device delays those that wait by one exchange at a
+/// time. Returns whether one had.
+fn greet(line: &mut Connection, listeners: &mut [ListenerEntry]) -> bool {
+    if !connects(line, listeners) || !line.reopen() {
+        return false;
+    }
+    let connection = line.meetings;
+    for at in 0..listeners.len() {
+        if std::mem::replace(&mut listeners[at].0, connection) == connection {
+            continue;
+        }
+        if let Some(job) = listeners[at].1.handle_connected() {
+            run(line, job, listeners);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the port connects without an exchange.
+fn connects(line: &Connection, listeners: &[ListenerEntry]) -> bool {
+    !listeners.is_empty() || line.status.unreachable
+}
+
+fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [ListenerEntry]) {
     let now = mono_now();
     if job.latest().is_some_and(|latest| latest < now) {
         job.missed("the port was busy too long");
@@ -220,19 +277,16 @@ fn run(line: &mut Connection, mut job: Box<dyn Job>, listeners: &mut [Box<dyn Li
         hear(line, listeners);
     }
     line.run_heard(job.exchange(), &mut |now, bytes| {
-        listeners.iter_mut().for_each(|listener| listener.handle_bytes(now, bytes));
+        listeners.iter_mut().for_each(|(_, listener)| listener.handle_bytes(now, bytes));
     });
     job.done();
 }
 
 /// Waits for unsolicited bytes while the queue is empty.
-fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
-    if !listeners.is_empty() && line.retry_at().is_some_and(|at| at <= mono_now()) {
-        let _ = line.connect();
-    }
+fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [ListenerEntry]) {
     let now = mono_now();
-    let retry = line.retry_at().filter(|_| !listeners.is_empty());
-    let until = listeners.iter().filter_map(|listener| listener.poll_timeout()).chain(retry).min();
+    let retry = line.reopen_at().filter(|_| connects(line, listeners));
+    let until = listeners.iter().filter_map(|(_, listener)| listener.poll_timeout()).chain(retry).min();
     let pause = line.pause_until(now);
     let until = until.into_iter().chain(pause).min();
     let limit = until.map_or(DurNs::from_secs(3600), |until| DurNs((until - now).0.max(0)));
@@ -247,7 +301,7 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
         hear(line, listeners);
     }
     let now = mono_now();
-    for listener in listeners {
+    for (_, listener) in listeners {
         if listener.poll_timeout().is_some_and(|at| at <= now) {
             listener.handle_timeout(now);
         }
@@ -255,16 +309,16 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [Box<dyn Listene
 }
 
 /// Passes received bytes to the listeners, until there are none or the connection pauses.
-fn hear(line: &mut Connection, listeners: &mut [Box<dyn Listener>]) {
+fn hear(line: &mut Connection, listeners: &mut [ListenerEntry]) {
     loop {
         let bytes = line.take();
         let now = mono_now();
         if bytes.is_empty() {
             if line.fd().is_none() {
-                listeners.iter_mut().for_each(|listener| listener.handle_closed(now, &line.status.trouble));
+                listeners.iter_mut().for_each(|(_, listener)| listener.handle_closed(now, &line.status.trouble));
             }
             return;
         }
-        listeners.iter_mut().for_each(|listener| listener.handle_bytes(now, &bytes));
+        listeners.iter_mut().for_each(|(_, listener)| listener.handle_bytes(now, &bytes));
     }
 }

@@ -6,6 +6,8 @@ use fieldbus::modbus::{Failure, FrameError, Framing, Request, Response, Table, T
 use port::{Address, Job, Listener, Port};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -115,6 +117,10 @@ fn an_absent_device_is_reported_and_used_once_it_is_present() {
     let port = Port::open("plc", place.to_string().parse().unwrap(), 4).unwrap();
     let Err(Failure::Closed(why)) = ask(&port, 1, LONG) else { panic!("no device listens") };
     assert!(why.contains(&place.to_string()) && why.contains("refused"), "{why}");
+    while !port.status().unreachable {
+        std::thread::yield_now();
+    }
+    assert_eq!(port.status().exchanges, 0);
     let listener = TcpListener::bind(place).unwrap();
     let device = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -130,6 +136,9 @@ fn an_absent_device_is_reported_and_used_once_it_is_present() {
     };
     assert_eq!(found, Ok(Response::Registers(vec![9])));
     device.join().unwrap();
+    // The state is updated before the next exchange.
+    assert!(ask(&port, 3, LONG).is_err());
+    assert_eq!(port.status().exchanges, 1);
 }
 
 #[test]
@@ -189,6 +198,64 @@ fn unsolicited_bytes_go_to_the_listener() {
     let missed = job(1, LONG, None);
     drop(port);
     drop(missed);
+}
+
+/// Asks for a register after each connect.
+struct Greeter {
+    number: u16,
+    to: Sender<Result<Answer, String>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Listener for Greeter {
+    fn handle_connected(&mut self) -> Option<Box<dyn Job>> {
+        self.number += 1;
+        let request = Request::Read { table: Table::Holding, address: 7, count: 1 };
+        let transaction = Transaction::new(Framing::Tcp, self.number, 1, request, LONG).unwrap();
+        Some(Box::new(Pending { transaction, to: self.to.clone(), latest: None }))
+    }
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+    fn handle_bytes(&mut self, _: MonoNs, _: &[u8]) {}
+    fn poll_timeout(&self) -> Option<MonoNs> {
+        None
+    }
+    fn handle_timeout(&mut self, _: MonoNs) {}
+    fn handle_closed(&mut self, _: MonoNs, _: &str) {}
+}
+
+#[test]
+fn a_listener_is_called_after_each_connect_and_on_request_until_it_is_over() {
+    let (next, go) = channel::<()>();
+    let (address, device) = serve(move |listener| {
+        // The device closes the first connection after the first answer, and is asked twice on the second.
+        for numbers in [&[100][..], &[101, 7, 102]] {
+            let (mut stream, _) = listener.accept().unwrap();
+            for number in numbers {
+                assert_eq!(request(&mut stream), *number);
+                stream.write_all(&answer(*number, *number)).unwrap();
+            }
+            go.recv().unwrap();
+        }
+    });
+    let port = Port::open("plc", address, 4).unwrap();
+    let (to, greeted) = channel();
+    let over = Arc::new(AtomicBool::new(false));
+    port.listen(Box::new(Greeter { number: 99, to, over: over.clone() }));
+    let answered = || greeted.recv().unwrap().unwrap().unwrap();
+    assert_eq!(answered(), Response::Registers(vec![100]));
+    next.send(()).unwrap();
+    assert_eq!(answered(), Response::Registers(vec![101]));
+    assert_eq!(ask(&port, 7, LONG), Ok(Response::Registers(vec![7])));
+    port.greet_again();
+    assert_eq!(answered(), Response::Registers(vec![102]));
+    over.store(true, Ordering::Release);
+    port.greet_again();
+    // The listener is dropped.
+    assert!(greeted.recv().is_err());
+    next.send(()).unwrap();
+    device.join().unwrap();
 }
 
 #[test]
