@@ -63,6 +63,7 @@ pub use calc::CalcError;
 pub use model::id::RecId;
 pub use model::pva_link::{PvaLink, PvaProcess};
 pub use model::schema::{BreakTable, Device, FieldDef, Menu, Schema, Special, TypeDef};
+pub use rec::message::Message as AlarmMessage;
 pub use report::c_headers::c_headers;
 pub use report::links::{LinkChannel, LinkInfo};
 pub use run::callback::QueueInfo;

@@ -1,6 +1,6 @@
 //! Order of processing: PRIO, phases, events, interrupts of device supports.
 
-use base::{Alarm, MonoNs, Stamp, Value};
+use base::{MonoNs, Stamp, Value};
 use db::{Db, DeviceSample, Macros, Now};
 
 fn now(ms: u64) -> Now {
@@ -87,8 +87,7 @@ fn a_source_keeps_its_newest_value_and_returns_the_previous_one() {
     let source = db.source("card 0");
     let record = db.find("r0").unwrap().record;
     db.listen(record, Some(source));
-    let fed =
-        |value: f64| DeviceSample { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 };
+    let fed = |value: f64| DeviceSample::good(Value::from(value), Stamp::EPOCH);
     assert_eq!(db.feed(source, fed(1.0)), None);
     assert_eq!(db.feed(source, fed(2.0)), Some(fed(1.0)));
     assert_eq!(db.fed(record), Some(&fed(2.0)));

@@ -149,13 +149,13 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Alarm, MonoNs, Stamp, Value};
+    use base::{MonoNs, Stamp, Value};
     use db::{Macros, Now};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn fed(value: f64) -> DeviceSample {
-        DeviceSample { value: Some(Value::from(value)), alarm: Alarm::NONE, stamp: Stamp::EPOCH, tag: 0 }
+        DeviceSample::good(Value::from(value), Stamp::EPOCH)
     }
 
     fn database() -> (Db, SourceId) {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 /// Number of a message in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Message(u16);
+pub struct Message(u16);
 
 /// Messages that do not name a link, in numeric order.
 const TEXTS: [&str; 10] = [
@@ -21,11 +21,11 @@ const TEXTS: [&str; 10] = [
     "Disconn",
 ];
 
-/// Messages of functions: the number of the first, and their maximum number.
+/// Messages of functions and devices: the number of the first, and their maximum number.
 const OWN_FIRST: u16 = 60_000;
-const OWN_MAX: usize = 250;
+const OWN_MAX: usize = 1_000;
 
-/// Messages of functions, each set once.
+/// Messages of functions and devices, each set once.
 static OWN: [OnceLock<Box<str>>; OWN_MAX] = [const { OnceLock::new() }; OWN_MAX];
 
 impl Message {
@@ -48,7 +48,7 @@ impl Message {
         table().get(usize::from(self.0)).map_or("", String::as_str)
     }
 
-    /// The message of a function. None if there are too many different ones.
+    /// The message of a function or device. None if there are too many different ones.
     pub(crate) fn of_text(text: &[u8]) -> Self {
         if text.is_empty() {
             return Self::NONE;

@@ -112,7 +112,7 @@ pub struct Call<'a> {
     pub initial: bool,
     /// Alarm to raise, in addition to that of the result.
     pub alarm: Alarm,
-    /// Message of this alarm (AMSG). The process keeps up to 250 different ones; later ones are empty.
+    /// Message of this alarm (AMSG). The process keeps up to 1,000 different ones; later ones are empty.
     pub message: Str40,
     token: Token,
     later: bool,

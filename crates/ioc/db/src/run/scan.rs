@@ -1,6 +1,7 @@
 //! Scan lists: periodic, event, and interrupt sources. [`Db::advance`] processes the records of events and sources.
 
 use crate::model::id::RecId;
+use crate::rec::message::Message as AlarmMessage;
 use crate::run::callback::Callbacks;
 use crate::run::engine::{Db, Now};
 use base::{Alarm, DurNs, Stamp, Str40, Value};
@@ -30,6 +31,8 @@ pub struct DeviceSample {
     pub value: Option<Value>,
     /// Its alarm.
     pub alarm: Alarm,
+    /// Message of the alarm (AMSG).
+    pub message: AlarmMessage,
     /// Time of the sample: the record's stamp if its TSE is −2.
     pub stamp: Stamp,
     /// The record's UTAG: number of the pulse of the sample, or 0.

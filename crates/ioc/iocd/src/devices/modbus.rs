@@ -183,6 +183,7 @@ impl Cells {
             Some(Ok(response)) => response,
             Some(Err(Failure::Timeout(_))) => return DeviceSample::failed(Status::Timeout),
             Some(Err(Failure::Exception(_))) => return DeviceSample::failed(refused),
+            Some(Err(Failure::Closed(why))) => return DeviceSample::lost(&why),
             Some(Err(_)) | None => return DeviceSample::failed(Status::Comm),
         };
         let value = match response {

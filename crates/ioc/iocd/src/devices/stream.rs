@@ -17,7 +17,7 @@
 //! - TIMEOUT: no reply, or the port was busy too long (LockTimeout)
 //! - READ: an incomplete reply
 //! - CALC: a reply that does not match, or a value that does not fit its conversion
-//! - COMM: no connection
+//! - COMM: no connection; AMSG is the reason
 
 use super::fields::{Fields, Write, stamp};
 use super::stream_address::Address;
@@ -188,13 +188,13 @@ impl Shape {
     }
 }
 
-fn status(trouble: &Trouble) -> Status {
-    match trouble {
+fn failed(trouble: &Trouble) -> DeviceSample {
+    DeviceSample::failed(match trouble {
         Trouble::NoReply(_) => Status::Timeout,
         Trouble::Unfinished(_) => Status::Read,
         Trouble::Mismatch(_) | Trouble::Output => Status::Calc,
-        Trouble::Closed(_) => Status::Comm,
-    }
+        Trouble::Closed(why) => return DeviceSample::lost(why),
+    })
 }
 
 /// A record's protocol and the data that its runs need.
@@ -231,7 +231,7 @@ impl Runs {
         match session.result()? {
             Ok(_) if !written => Some(DeviceSample::failed(Status::Calc)),
             Ok(taken) => Some(self.shape.fed(&taken.values, stamp(&taken.fields).unwrap_or(now().wall))),
-            Err(trouble) => Some(DeviceSample::failed(status(trouble))),
+            Err(trouble) => Some(failed(trouble)),
         }
     }
 }
@@ -392,10 +392,10 @@ impl Listener for Ear {
 
     fn handle_timeout(&mut self, _: MonoNs) {}
 
-    fn handle_closed(&mut self, _: MonoNs, _: &str) {
+    fn handle_closed(&mut self, _: MonoNs, why: &str) {
         self.bytes.clear();
         self.deaf = false;
-        self.interrupt.feed_or_refuse(DeviceSample::failed(Status::Comm));
+        self.interrupt.feed_or_refuse(DeviceSample::lost(why));
     }
 }
 

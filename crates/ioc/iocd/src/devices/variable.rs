@@ -99,7 +99,7 @@ impl View {
             (true, true) => Alarm { status: Status::State, severity: Severity::Major },
             (true, false) => Alarm::NONE,
         };
-        DeviceSample { value: Some(value), alarm, stamp: earlier(now, reading.at), tag: reading.pulse }
+        DeviceSample { alarm, tag: reading.pulse, ..DeviceSample::good(value, earlier(now, reading.at)) }
     }
 }
 
@@ -196,12 +196,8 @@ mod tests {
         let written = now();
         exports.set(index, Number::Float(2.5), 9, written.mono);
         let fed = direct.read(Now { wall: written.wall, mono: written.mono + DurNs(5) });
-        let expected = DeviceSample {
-            value: Some(Value::from(2.5)),
-            alarm: Alarm::NONE,
-            stamp: earlier(written, MonoNs(written.mono.0 - 5)),
-            tag: 9,
-        };
+        let stamp = earlier(written, MonoNs(written.mono.0 - 5));
+        let expected = DeviceSample { tag: 9, ..DeviceSample::good(Value::from(2.5), stamp) };
         assert_eq!(fed, expected);
         assert_eq!(poll.period(), Some(DurNs::from_ms(20)));
     }

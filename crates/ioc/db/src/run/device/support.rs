@@ -8,6 +8,7 @@
 use crate::model::id::RecId;
 use crate::model::schema;
 use crate::model::slot::Slot;
+use crate::rec::message::Message as AlarmMessage;
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::{Db, Now};
@@ -198,19 +199,27 @@ impl DeviceSample {
     #[must_use]
     pub fn failed(status: Status) -> Self {
         let alarm = base::Alarm { status, severity: Severity::Invalid };
-        Self { value: None, alarm, stamp: Stamp::EPOCH, tag: 0 }
+        Self { alarm, ..Self::done(Stamp::EPOCH) }
+    }
+
+    /// The device is not connected. `why` becomes the message of the alarm, without the number of the kernel's error. The
+    /// process keeps up to 1,000 different messages, also of functions; later ones are empty.
+    #[must_use]
+    pub fn lost(why: &str) -> Self {
+        let why = why.split(" (os error ").next().unwrap_or_default();
+        Self { message: AlarmMessage::of_text(why.as_bytes()), ..Self::failed(Status::Comm) }
     }
 
     /// A value without alarm, with its time stamp.
     #[must_use]
     pub fn good(value: Value, stamp: Stamp) -> Self {
-        Self { value: Some(value), alarm: base::Alarm::NONE, stamp, tag: 0 }
+        Self { value: Some(value), ..Self::done(stamp) }
     }
 
     /// A successful write.
     #[must_use]
     pub const fn done(stamp: Stamp) -> Self {
-        Self { value: None, alarm: base::Alarm::NONE, stamp, tag: 0 }
+        Self { value: None, alarm: base::Alarm::NONE, message: AlarmMessage::NONE, stamp, tag: 0 }
     }
 
     /// The value as one element.
@@ -485,7 +494,7 @@ impl Db {
         let by_device = crate::rec::stamp_by_device(self, rec);
         let common = &mut self.records[rec];
         if fed.alarm.severity != Severity::None {
-            common.raise(fed.alarm.status, fed.alarm.severity as u16);
+            common.raise_with(fed.alarm.status, fed.alarm.severity as u16, fed.message);
         }
         common.utag = fed.tag;
         if by_device {

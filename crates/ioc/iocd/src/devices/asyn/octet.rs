@@ -135,7 +135,7 @@ impl Line {
                 bytes
             }
             Err(OctetFailure::Timeout(_)) => return DeviceSample::failed(Status::Timeout),
-            Err(OctetFailure::Closed(_)) => return DeviceSample::failed(Status::Comm),
+            Err(OctetFailure::Closed(why)) => return DeviceSample::lost(&why),
         };
         let value = match &self.transfer {
             Transfer::Parm(parm) => parm.value(&bytes, &self.record_type),
@@ -239,8 +239,8 @@ impl Listener for Lines {
 
     fn handle_timeout(&mut self, _: MonoNs) {}
 
-    fn handle_closed(&mut self, _: MonoNs, _: &str) {
+    fn handle_closed(&mut self, _: MonoNs, why: &str) {
         self.bytes.clear();
-        self.interrupt.feed_or_refuse(DeviceSample::failed(Status::Comm));
+        self.interrupt.feed_or_refuse(DeviceSample::lost(why));
     }
 }

@@ -180,7 +180,7 @@ impl Panel {
                     value: Some(Value::Array(Array::U8(bytes))),
                     ..DeviceSample::failed(Status::Timeout)
                 },
-                Err(OctetFailure::Closed(_)) => DeviceSample::failed(Status::Comm),
+                Err(OctetFailure::Closed(why)) => DeviceSample::lost(&why),
             });
         });
         if let Err(job) = port.submit_or_refuse(Box::new(talk)) {
