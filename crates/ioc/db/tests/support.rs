@@ -226,6 +226,50 @@ fn the_answer_of_a_device_to_an_output_becomes_the_value_of_the_record() {
 }
 
 #[test]
+fn a_2_in_proc_makes_one_request_for_the_initial_value_of_the_device() {
+    let mut db = database(
+        r#"record(longout, "out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "3") field(FLNK, "count") }
+           record(longin, "in") { field(DTYP, "test later") field(INP, "@x") field(SCAN, "I/O Intr") }
+           record(calc, "count") { field(CALC, "A+1") field(INPA, "count") }"#,
+    );
+    for name in ["out", "in"] {
+        let rec = record(&db, name);
+        for (value, initial) in [(2u8, true), (1, false)] {
+            let proc = db.find(&format!("{name}.PROC")).unwrap();
+            db.put(&proc, &Value::Scalar(Scalar::U8(value)), now()).unwrap();
+            let request = db.next_request().unwrap();
+            assert_eq!((request.record, request.initial), (rec, initial), "{name}");
+            db.complete(rec, good(7i32));
+            db.advance(now(), 100);
+        }
+        assert_eq!(get(&mut db, name), "7");
+    }
+    assert_eq!(get(&mut db, "count"), "2.000");
+}
+
+#[test]
+fn a_device_that_returns_sets_its_output_without_processing_it_and_clears_the_alarm() {
+    let mut db = database(
+        r#"record(longout, "out") { field(DTYP, "test later") field(OUT, "@x") field(VAL, "3") field(FLNK, "count") }
+           record(calc, "count") { field(CALC, "A+1") field(INPA, "count") }"#,
+    );
+    let out = record(&db, "out");
+    exchange(&mut db, "out", DeviceSample::lost("10.0.0.7:502: Connection refused (os error 111)"));
+    let alarm = ["out.SEVR", "out.STAT", "out.AMSG"].map(|field| get(&mut db, field));
+    assert_eq!(alarm, ["3", "9", "10.0.0.7:502: Connection refused"]);
+    assert!(db.start_with(out, good(7i32)).is_some());
+    assert_eq!(get(&mut db, "out"), "3", "it was processed before");
+    assert!(db.refresh_with(out, good(7i32)).is_some());
+    let fields = ["out", "out.SEVR", "out.STAT", "out.AMSG", "out.UDF", "count"].map(|field| get(&mut db, field));
+    assert_eq!(fields, ["7", "0", "0", "", "0", "1.000"]);
+    // A value on its way to the device is not replaced.
+    let value = db.find("out").unwrap();
+    db.put(&value, &Value::from(9i32), now()).unwrap();
+    assert!(db.refresh_with(out, good(8i32)).is_some());
+    assert_eq!(get(&mut db, "out"), "9");
+}
+
+#[test]
 fn a_failed_device_raises_its_alarm_and_the_next_good_value_clears_it() {
     let mut db = database(
         r#"record(ai, "in") { field(DTYP, "test later") field(INP, "@x") }

@@ -21,6 +21,8 @@ enum Delivery {
     Answer(RecId, DeviceSample),
     /// Initial value of an output.
     Start(RecId, DeviceSample),
+    /// Value of an output after a connect.
+    Refresh(RecId, DeviceSample),
 }
 
 /// The device thread's end of a ring.
@@ -69,6 +71,11 @@ impl Feeder {
     /// Delivers the initial value of an output record ([`Db::start_with`]). Returns whether the ring had room.
     pub fn start_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> bool {
         self.push(Delivery::Start(record, fed))
+    }
+
+    /// Delivers the value of an output record after a connect ([`Db::refresh_with`]). Returns whether the ring had room.
+    pub fn refresh_or_refuse(&mut self, record: RecId, fed: DeviceSample) -> bool {
+        self.push(Delivery::Refresh(record, fed))
     }
 
     /// Answers the request that a record waits for. Returns the answer as an error if the ring has no room. The caller must
@@ -131,6 +138,7 @@ impl Feed {
                 Delivery::Record(record, fed) => db.feed_record(record, fed),
                 Delivery::Answer(record, fed) => db.complete(record, fed),
                 Delivery::Start(record, fed) => db.start_with(record, fed),
+                Delivery::Refresh(record, fed) => db.refresh_with(record, fed),
             };
             if let Some(before) = before {
                 // The push succeeds, because the free room was checked above and this is the only producer.

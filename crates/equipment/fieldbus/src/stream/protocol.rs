@@ -88,6 +88,12 @@ impl Protocol {
         matches!(self.commands.first(), Some(Command::In(_)))
     }
 
+    /// Returns whether the protocol has an `@init` handler.
+    #[must_use]
+    pub const fn has_init(&self) -> bool {
+        !self.init.is_empty()
+    }
+
     /// Matches an unsolicited line (without its terminator) with the first command, if that is `in`.
     #[must_use]
     pub fn unasked(&self, line: &[u8], given: &RunInputs) -> Option<RunOutputs> {

@@ -96,8 +96,7 @@ impl Session {
     /// A run of the `@init` handler; `None` if the protocol has none.
     #[must_use]
     pub fn init(protocol: Arc<Protocol>, given: RunInputs) -> Option<Self> {
-        let there = !protocol.init.is_empty();
-        there.then(|| Self { list: CommandList::Init, ..Self::new(protocol, given) })
+        protocol.has_init().then(|| Self { list: CommandList::Init, ..Self::new(protocol, given) })
     }
 
     /// The protocol of this run.

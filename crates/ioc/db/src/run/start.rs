@@ -266,11 +266,7 @@ impl Db {
         }
         self.set_link(rec, field, text);
         if device_link {
-            if self.records[rec].broken {
-                self.records[rec].broken = false;
-                self.records[rec].pact = 0;
-            }
-            self.records[rec].device = device::choose(self, rec);
+            self.attach_device(rec);
         }
         crate::rec::link_put(self, rec, field);
         self.post(rec, field, EventMask::VALUE | EventMask::LOG);

@@ -198,6 +198,12 @@ impl Interrupt {
     pub fn start_or_refuse(&self, fed: DeviceSample) -> bool {
         lock(&self.outlet).feeder.start_or_refuse(self.record, fed)
     }
+
+    /// Sets the value of an output record after a connect. Returns whether the owner had room; if not, the value is refused
+    /// and counted.
+    pub fn refresh_or_refuse(&self, fed: DeviceSample) -> bool {
+        lock(&self.outlet).feeder.refresh_or_refuse(self.record, fed)
+    }
 }
 
 impl Hub {
@@ -293,12 +299,12 @@ impl Hub {
             });
         }
         while let Some((shard, request)) = self.next_request() {
-            let Request { record, output } = request;
+            let Request { record, output, initial } = request;
             let Some(outlet) = lock(&self.inside).owners.get(&shard).map(|owner| owner.outlet.clone()) else {
                 continue;
             };
             let reply = Reply { outlet, record, sent: false };
-            self.ask((shard, record), output, reply);
+            self.ask((shard, record), initial, output, reply);
         }
         self.poll();
         let mut inside = lock(&self.inside);
@@ -344,11 +350,14 @@ impl Hub {
         inside.owners.iter_mut().find_map(|(shard, owner)| owner.requests.pop().ok().map(|request| (*shard, request)))
     }
 
-    fn ask(&self, key: (usize, RecId), output: Option<Output>, reply: Reply) {
+    fn ask(&self, key: (usize, RecId), initial: bool, output: Option<Output>, reply: Reply) {
         let mut asked = Some((output, reply));
         self.with(key, |record, _| {
             if let (Some(device), Some((output, reply))) = (&mut record.device, asked.take()) {
-                device.request(now(), output, reply);
+                match initial {
+                    true => device.request_initial(now(), output, reply),
+                    false => device.request(now(), output, reply),
+                }
             }
         });
     }

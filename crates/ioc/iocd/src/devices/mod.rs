@@ -95,6 +95,12 @@ pub trait RecordDevice: Send {
         let _ = (now, output, reply);
     }
 
+    /// The record requests the initial value of its device, as after a connect ([`db::Request::initial`]). A device without
+    /// initial values treats it as any other request.
+    fn request_initial(&mut self, now: Now, output: Option<Output>, reply: Reply) {
+        self.request(now, output, reply);
+    }
+
     /// Whether it delivers from a thread of its own, which may be real-time.
     fn has_thread(&self) -> bool {
         false

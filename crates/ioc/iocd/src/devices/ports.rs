@@ -224,6 +224,20 @@ impl Ports {
         Ok((port, inbox))
     }
 
+    /// Runs `@init` of the records on a port again, or of all records without a name: now, or once the port is connected.
+    ///
+    /// # Errors
+    /// If the port does not exist.
+    pub(crate) fn greet_again(&self, name: Option<&str>) -> Result<(), PortError> {
+        let inside = self.lock();
+        if let Some(name) = name.filter(|name| !inside.ports.contains_key(*name)) {
+            return Err(no_port(name, &inside));
+        }
+        let meant = inside.ports.iter().filter(|(known, _)| name.is_none_or(|name| name == *known));
+        meant.filter_map(|(_, configured)| configured.port.as_ref()).for_each(Port::greet_again);
+        Ok(())
+    }
+
     /// Sets the terminator of received or sent messages. Records with DTYP stream keep the one they started with.
     ///
     /// # Errors

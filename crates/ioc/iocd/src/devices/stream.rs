@@ -30,7 +30,7 @@ use fieldbus::stream::{File, Protocol, RunInputs, RunOutputs, Session, State, Ta
 use port::{Job, Listener};
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Maximum size of a protocol file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -87,7 +87,7 @@ impl DeviceSupport for Stream {
         };
         let fields = Fields::new(ports.ioc(), place.name);
         let run = Arc::new(Runs { protocol: Arc::new(protocol), shape, fields });
-        let line = StreamDevice { run, port, ports: ports.clone(), interrupts };
+        let line = StreamDevice { run, port, ports: ports.clone(), interrupts, listens: Arc::default() };
         Ok(Served { device: Some(Box::new(line)), interrupts, ..Served::default() })
     }
 }
@@ -242,35 +242,47 @@ struct StreamDevice {
     port: String,
     ports: Ports,
     interrupts: bool,
+    /// While it exists, the port keeps the record's listener.
+    listens: Arc<()>,
+}
+
+impl StreamDevice {
+    /// Runs a session, whose values answer a request.
+    fn submit(&self, now: Now, session: Session, reads: bool, how: Write, reply: Reply) {
+        let run = self.run.clone();
+        let latest = now.mono + run.protocol.lock_timeout;
+        if let Ok(port) = self.ports.open(&self.port)
+            && let Err(job) = port.submit_or_refuse(Box::new(Run { session, reads, how, run, latest, reply }))
+        {
+            job.missed("too many wait for the port");
+        }
+    }
 }
 
 impl RecordDevice for StreamDevice {
     fn start(&mut self, _: Now, interrupt: Interrupt) {
         let run = &self.run;
         run.fields.check(&run.protocol);
-        let session = Session::init(run.protocol.clone(), run.given(None));
-        if let (Some(session), Ok(port)) = (session, self.ports.open(&self.port)) {
-            let latest = now().mono + run.protocol.lock_timeout;
-            let start = Start { session, run: run.clone(), latest, record: interrupt.clone() };
-            // If the queue is full, the record starts with the value in the database, as without an answer from the device.
-            let _ = port.submit_or_refuse(Box::new(start));
-        }
-        if self.interrupts
+        let (hears, begins) = (self.interrupts, run.protocol.has_init());
+        if (hears || begins)
             && let Ok(port) = self.ports.open(&self.port)
         {
-            port.listen(Box::new(Ear { run: run.clone(), interrupt, bytes: Vec::new(), deaf: false }));
+            let record = Arc::downgrade(&self.listens);
+            let bytes = Vec::new();
+            port.listen(Box::new(Ear { run: run.clone(), interrupt, record, hears, bytes, deaf: false }));
         }
     }
 
     fn request(&mut self, now: Now, output: Option<Output>, reply: Reply) {
-        let run = self.run.clone();
-        let latest = now.mono + run.protocol.lock_timeout;
         let reads = output.is_none();
-        let session = Session::new(run.protocol.clone(), run.given(output));
-        if let Ok(port) = self.ports.open(&self.port)
-            && let Err(job) = port.submit_or_refuse(Box::new(Run { session, reads, run, latest, reply }))
-        {
-            job.missed("too many wait for the port");
+        let session = Session::new(self.run.protocol.clone(), self.run.given(output));
+        self.submit(now, session, reads, Write::Runs, reply);
+    }
+
+    fn request_initial(&mut self, now: Now, _: Option<Output>, reply: Reply) {
+        match Session::init(self.run.protocol.clone(), self.run.given(None)) {
+            Some(session) => self.submit(now, session, true, Write::Begins, reply),
+            None => reply.send(DeviceSample::done(now.wall)),
         }
     }
 }
@@ -280,6 +292,8 @@ struct Run {
     session: Session,
     /// Whether the record is an input. Its own value must then be read before it can be sent.
     reads: bool,
+    /// How it writes fields.
+    how: Write,
     run: Arc<Runs>,
     latest: MonoNs,
     reply: Reply,
@@ -299,7 +313,7 @@ impl Job for Run {
     }
 
     fn done(self: Box<Self>) {
-        self.reply.send(self.run.end(&self.session, Write::Runs).unwrap_or(DeviceSample::failed(Status::Comm)));
+        self.reply.send(self.run.end(&self.session, self.how).unwrap_or(DeviceSample::failed(Status::Comm)));
     }
 
     fn missed(self: Box<Self>, _: &str) {
@@ -307,21 +321,16 @@ impl Job for Run {
     }
 }
 
-/// The run of `@init` at start, before the record's first request.
+/// The run of `@init` after a connect, before other runs.
 struct Start {
     session: Session,
     run: Arc<Runs>,
-    latest: MonoNs,
     record: Interrupt,
 }
 
 impl Job for Start {
     fn exchange(&mut self) -> &mut dyn Exchange {
         &mut self.session
-    }
-
-    fn latest(&self) -> Option<MonoNs> {
-        Some(self.latest)
     }
 
     fn begin(&mut self) {
@@ -332,17 +341,21 @@ impl Job for Start {
         let fed = self.run.end(&self.session, Write::Begins);
         if let Some(fed) = fed.filter(|fed| self.run.shape.output && fed.value.is_some()) {
             // If the ring has no room, the value is refused and counted.
-            self.record.start_or_refuse(fed);
+            self.record.refresh_or_refuse(fed);
         }
     }
 
     fn missed(self: Box<Self>, _: &str) {}
 }
 
-/// Receives unsolicited lines.
+/// Runs `@init` after each connect, and receives unsolicited lines.
 struct Ear {
     run: Arc<Runs>,
     interrupt: Interrupt,
+    /// The record has this device as long as it exists.
+    record: Weak<()>,
+    /// Whether lines go to the record.
+    hears: bool,
     bytes: Vec<u8>,
     /// Whether the rest of an overlong line is being skipped.
     deaf: bool,
@@ -364,7 +377,20 @@ impl Ear {
 }
 
 impl Listener for Ear {
+    fn handle_connected(&mut self) -> Option<Box<dyn Job>> {
+        let (run, record) = (self.run.clone(), self.interrupt.clone());
+        let session = Session::init(run.protocol.clone(), run.given(None))?;
+        Some(Box::new(Start { session, run, record }))
+    }
+
+    fn is_over(&self) -> bool {
+        self.record.strong_count() == 0
+    }
+
     fn handle_bytes(&mut self, _: MonoNs, bytes: &[u8]) {
+        if !self.hears {
+            return;
+        }
         let terminator = self.run.protocol.in_terminator();
         if terminator.is_empty() {
             self.line(bytes);
@@ -393,6 +419,9 @@ impl Listener for Ear {
     fn handle_timeout(&mut self, _: MonoNs) {}
 
     fn handle_closed(&mut self, _: MonoNs, why: &str) {
+        if !self.hears {
+            return;
+        }
         self.bytes.clear();
         self.deaf = false;
         self.interrupt.feed_or_refuse(DeviceSample::lost(why));

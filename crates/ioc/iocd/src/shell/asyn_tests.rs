@@ -322,3 +322,100 @@ fn octet_records_and_commands_exchange_messages_with_a_device() {
     let wrong = ioc.shell.run_line("asynOctetRead F").unwrap_err().0;
     assert!(wrong.contains("no name \"F\""), "{wrong}");
 }
+
+/// A power supply with a line protocol, until it is dropped.
+struct Supply {
+    amps: Arc<Mutex<String>>,
+    stream: TcpStream,
+}
+
+impl Supply {
+    /// Waits for the connection of an IOC.
+    fn start(port: u16, amps: &str) -> Self {
+        let (mut out, _) = TcpListener::bind(("127.0.0.1", port)).unwrap().accept().unwrap();
+        let (amps, stream) = (Arc::new(Mutex::new(amps.to_owned())), out.try_clone().unwrap());
+        let (mine, lines) = (amps.clone(), BufReader::new(out.try_clone().unwrap()).lines());
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let answer = match line.strip_prefix("SET ") {
+                    Some(amps) => {
+                        amps.clone_into(&mut mine.lock().unwrap());
+                        "OK\n".to_owned()
+                    }
+                    None => format!("SET {}\n", mine.lock().unwrap()),
+                };
+                if out.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { amps, stream }
+    }
+
+    fn set(&self, amps: &str) {
+        amps.clone_into(&mut self.amps.lock().unwrap());
+    }
+
+    fn amps(&self) -> String {
+        self.amps.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Supply {
+    fn drop(&mut self) {
+        // The IOC may have closed it.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+const SUPPLY_PROTOCOL: &str = "Terminator = LF;\nReplyTimeout = 60000;\nLockTimeout = 60000;\n\
+                               set { out \"SET %.1f\"; in \"OK\"; @init { out \"SET?\"; in \"SET %f\"; } }\n";
+
+/// The value of `Supply`, from StreamDevice's manual, "Initialization".
+#[test]
+fn a_stream_output_takes_the_value_of_its_device_after_each_connect_and_on_request() {
+    let place = closed_port();
+    let folder = std::env::temp_dir().join(format!("asyn-supply-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("supply.proto"), SUPPLY_PROTOCOL).unwrap();
+    let script = format!(
+        "epicsEnvSet STREAM_PROTOCOL_PATH \"{}\"\ndrvAsynIPPortConfigure(\"psu\", \"127.0.0.1:{place}\")",
+        folder.display()
+    );
+    let database = r#"record(ao, "set") { field(DTYP, "stream") field(OUT, "@supply.proto set psu") field(PREC, "1") field(FLNK, "count") }
+        record(calc, "count") { field(CALC, "A+1") field(INPA, "count") }"#;
+    let mut ioc = Ioc::start("supply", &script, database);
+    assert_eq!(ioc.text("set.UDF"), "1");
+    let supply = Supply::start(place, "7.0");
+    ioc.until("set", "7.0");
+    assert_eq!(["UDF", "SEVR", "STAT"].map(|field| ioc.text(&format!("set.{field}"))), ["0", "NO_ALARM", "NO_ALARM"]);
+    ioc.put("set", "5");
+    ioc.until("count", "1");
+    assert_eq!(supply.amps(), "5.0");
+    drop(supply);
+    let supply = Supply::start(place, "6.5");
+    ioc.until("set", "6.5");
+    supply.set("4.0");
+    ioc.run("streamReinit psu");
+    ioc.until("set", "4.0");
+    supply.set("3.0");
+    ioc.run("streamReload s*");
+    ioc.until("set", "3.0");
+    supply.set("2.0");
+    ioc.run("iocPause");
+    ioc.run("iocRun");
+    ioc.until("set", "2.0");
+    // Only this processes the record, and it does not write.
+    assert_eq!(ioc.text("count"), "1");
+    supply.set("1.0");
+    ioc.put("set.PROC", "2");
+    ioc.until("count", "2");
+    assert_eq!((ioc.text("set"), supply.amps()), ("1.0".to_owned(), "1.0".to_owned()));
+    for (line, expected) in
+        [("streamReload nobody", "no record with DTYP stream"), ("streamReinit none", "no port \"none\"")]
+    {
+        let wrong = ioc.shell.run_line(line).unwrap_err().0;
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

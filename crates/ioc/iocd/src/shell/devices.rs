@@ -87,6 +87,34 @@ pub(super) const COMMANDS: &[Command] = &[
             Ok(None)
         }
     ),
+    command!("streamReinit", "port [address]", "runs @init of the records on a port again", |shell, args| {
+        let name = needed(args, "streamReinit port")?;
+        shell.devices.ports.greet_again(Some(name))?;
+        Ok(None)
+    }),
+    command!(
+        "streamReload",
+        "[record]",
+        "reads the protocol files of records again and runs @init; the name may be a pattern",
+        |shell, args| {
+            let pattern = arg(args, 0).to_owned();
+            let wanted = move |name: &str| pattern.is_empty() || base::glob(&pattern, name);
+            let counts = shell.with_each(move |db, _| db.attach_again("stream", &wanted))?;
+            shell.print_notices()?;
+            match (counts.iter().sum::<usize>(), arg(args, 0)) {
+                (0, name) if !name.is_empty() => {
+                    Err(Failed(format!("streamReload: no record with DTYP stream matches \"{name}\"")))
+                }
+                _ => Ok(None),
+            }
+        }
+    ),
+    command!(
+        "streamSetLogfile",
+        "file",
+        "accepted; streamDebug prints nothing, asynSetTraceMask traces a port",
+        |_, _| { Ok(None) }
+    ),
     command!("drvAsynSerialPortConfigure", "port device", "a port to a serial line", |shell, args| {
         let name = needed(args, "drvAsynSerialPortConfigure port device")?;
         let address: Address = arg(args, 1).parse()?;

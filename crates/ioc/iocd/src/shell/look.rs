@@ -191,6 +191,9 @@ fn pause(shell: &mut Shell, on: bool) -> super::commands::CommandResult {
         }
         changed
     })?;
+    if changed && !on {
+        shell.devices.ports.greet_again(None)?;
+    }
     let state = match (on, changed) {
         (true, true) => "iocPause: IOC suspended",
         (true, false) => "iocPause: IOC not running",

@@ -1,6 +1,7 @@
 //! Initial values of outputs, read from their devices.
 
 use crate::model::id::RecId;
+use crate::rec::message::Message;
 use crate::run::channel::{Channel, Processing};
 use crate::run::engine::{Db, Now};
 use crate::run::filter::Filters;
@@ -23,6 +24,29 @@ impl Db {
         if self.take_from_device(rec, &fed) {
             crate::rec::begin(self, rec);
             self.post_value(rec, EventMask::VALUE | EventMask::LOG);
+        }
+        Some(fed)
+    }
+
+    /// Like [`start_with`](Self::start_with), after a connect to the device: also for a record that was processed before. The
+    /// alarm is cleared and the record is stamped. A record that is active keeps its value, because it is being written.
+    ///
+    /// Real-time: as [`start_with`](Self::start_with).
+    pub fn refresh_with(&mut self, rec: RecId, fed: DeviceSample) -> Option<DeviceSample> {
+        let common = &self.records[rec];
+        if common.removed || common.pact != 0 {
+            return Some(fed);
+        }
+        if self.take_from_device(rec, &fed) {
+            crate::rec::begin(self, rec);
+            match crate::rec::stamp_by_device(self, rec) {
+                true => self.records[rec].time = fed.stamp,
+                false => self.stamp_now(rec),
+            }
+            let common = &mut self.records[rec];
+            (common.nsta, common.nsev, common.namsg) = (0, 0, Message::NONE);
+            let mask = self.reset_alarms(rec);
+            self.post_value(rec, mask | EventMask::VALUE | EventMask::LOG);
         }
         Some(fed)
     }

@@ -164,7 +164,13 @@ pub struct Request {
     pub record: RecId,
     /// Value to write; `None` to read.
     pub output: Option<Output>,
+    /// The record is to take the initial value of its device, as after a connect: 2 was written to PROC. A device without
+    /// initial values treats it as any other request.
+    pub initial: bool,
 }
+
+/// The value of PROC that requests the device's initial value.
+const PROC_INITIAL: u8 = 2;
 
 /// Device supports and their records.
 #[derive(Default)]
@@ -367,6 +373,28 @@ impl Db {
         }
     }
 
+    /// Attaches the records with a DTYP again, so that the support reads its files again. `wanted` selects records by name.
+    /// Returns the number of records.
+    pub fn attach_again(&mut self, dtyp: &str, wanted: impl Fn(&str) -> bool) -> usize {
+        let is_meant = |rec: &RecId| {
+            let device = self.records.type_of(*rec).devices.get(usize::from(self.records[*rec].dtyp));
+            device.is_some_and(|device| device.name == dtyp) && wanted(self.records.name(*rec))
+        };
+        let records: Vec<RecId> = self.records().filter(is_meant).collect();
+        for rec in &records {
+            self.attach_device(*rec);
+        }
+        records.len()
+    }
+
+    /// Selects a record's device support by its DTYP and link. A record that its device support had left active is passive.
+    pub(crate) fn attach_device(&mut self, rec: RecId) {
+        if std::mem::take(&mut self.records[rec].broken) {
+            self.records[rec].pact = 0;
+        }
+        self.records[rec].device = super::choose(self, rec);
+    }
+
     /// Sets ESLO and EOFF from the raw range of the device, if LINR is `LINEAR`.
     pub(crate) fn scale_raw(&mut self, rec: RecId) {
         const LINEAR: f64 = 2.0;
@@ -408,7 +436,8 @@ impl Db {
     pub(crate) fn device_read(&mut self, rec: RecId, resumed: bool) -> ReadResult<DeviceSample> {
         const IO_INTR: u16 = 2;
         let now = self.time.now;
-        let interrupts = self.records[rec].scan == IO_INTR;
+        let initial = !resumed && self.takes_initial(rec);
+        let interrupts = self.records[rec].scan == IO_INTR && !initial;
         let Some(one) = self.supports.attached.get_mut(&rec) else { return ReadResult::Failed };
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.read(now),
@@ -419,7 +448,7 @@ impl Db {
             Answers::Later => match self.scans.fed_to(rec).filter(|_| interrupts) {
                 Some(fed) => fed.clone(),
                 None => {
-                    self.supports.requests.push_back(Request { record: rec, output: None });
+                    self.supports.requests.push_back(Request { record: rec, output: None, initial });
                     return ReadResult::Pending;
                 }
             },
@@ -439,6 +468,7 @@ impl Db {
     /// Writes the device of an output record. Returns whether a callback is pending. A failed write raises the alarm itself.
     pub(crate) fn device_write(&mut self, rec: RecId, resumed: bool, output: Output) -> bool {
         let now = self.time.now;
+        let initial = !resumed && self.takes_initial(rec);
         let Some(one) = self.supports.attached.get_mut(&rec) else { return false };
         let fed = match &mut one.answers {
             Answers::Now(direct) => direct.write(now, &output),
@@ -447,7 +477,7 @@ impl Db {
                 None => DeviceSample::failed(Status::Write),
             },
             Answers::Later => {
-                self.supports.requests.push_back(Request { record: rec, output: Some(output) });
+                self.supports.requests.push_back(Request { record: rec, output: Some(output), initial });
                 return true;
             }
         };
@@ -477,7 +507,7 @@ impl Db {
         if resumed {
             return Some(one.reply.take().unwrap_or_else(|| DeviceSample::failed(Status::Comm)));
         }
-        self.supports.requests.push_back(Request { record: rec, output });
+        self.supports.requests.push_back(Request { record: rec, output, initial: false });
         None
     }
 
@@ -485,8 +515,18 @@ impl Db {
     pub(crate) fn device_setting(&mut self, rec: RecId, field: &str, value: Value) {
         if self.supports.attached.contains_key(&rec) {
             let output = Some(Output { value, raw: 0, name: Some(Str40::from(field)), converted: false });
-            self.supports.requests.push_back(Request { record: rec, output });
+            self.supports.requests.push_back(Request { record: rec, output, initial: false });
         }
+    }
+
+    /// Whether a record's request is for the initial value. Only one request is for each write to PROC.
+    fn takes_initial(&mut self, rec: RecId) -> bool {
+        let common = &mut self.records[rec];
+        let initial = common.proc == PROC_INITIAL;
+        if initial {
+            common.proc = 0;
+        }
+        initial
     }
 
     /// Takes alarm, stamp and tag from a device sample.
