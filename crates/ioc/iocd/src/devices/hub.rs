@@ -26,6 +26,8 @@ struct Room {
 const ALL_ROOM: Room = Room { requests: REQUESTS_ROOM, deliveries: DELIVERIES_ROOM };
 /// Maximum number of deliveries in transit of a record with a thread of its own.
 const OWN_ROOM: usize = 256;
+/// Time between two checks of the ports.
+const WATCH_EVERY: DurNs = DurNs::from_secs(1);
 /// Delay before an owner without room is tried again.
 const AGAIN: DurNs = DurNs::from_ms(5);
 
@@ -277,10 +279,18 @@ impl Hub {
         self.bell.ring();
     }
 
-    /// Main loop of the thread.
-    pub(super) fn run(&self) {
+    /// Main loop of the thread. `watch` is called once per [`WATCH_EVERY`] while it returns true, otherwise in each round.
+    pub(super) fn run(&self, mut watch: impl FnMut(MonoNs) -> bool) {
+        let mut watch_at = MonoNs(0);
         while !self.stop.load(Ordering::Acquire) {
-            let next = self.turn();
+            let mut next = self.turn();
+            let instant = now().mono;
+            if instant >= watch_at && watch(instant) {
+                watch_at = instant + WATCH_EVERY;
+            }
+            if watch_at > instant {
+                next = Some(next.map_or(watch_at, |next| next.min(watch_at)));
+            }
             self.bell.wait(next);
         }
         lock(&self.inside).records.clear();

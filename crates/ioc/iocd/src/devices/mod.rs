@@ -21,6 +21,7 @@ pub(crate) use hub::{OwnerEnds, Requests};
 pub use options::Options;
 pub use ports::{Configured, PortError, Ports};
 
+use crate::links::Reports;
 use base::DurNs;
 use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Now, Output, Support};
 use fieldbus::modbus::Framing;
@@ -157,13 +158,19 @@ impl Devices {
         self.hub.close(shard);
     }
 
-    /// Starts the thread "devices".
+    /// Starts the thread "devices". It logs lost ports, and reports them to the supervisor.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn start(&self) -> std::io::Result<()> {
-        let hub = self.hub.clone();
-        std::thread::Builder::new().name("devices".into()).stack_size(512 << 10).spawn(move || hub.run())?;
+    pub(crate) fn start(&self, reports: Reports) -> std::io::Result<()> {
+        let (hub, ports) = (self.hub.clone(), self.ports.clone());
+        let watch = move |now| {
+            let Some((log, text)) = ports.watch() else { return false };
+            log.iter().for_each(|line| eprintln!("{line}"));
+            reports.report(now, "ports", text);
+            true
+        };
+        std::thread::Builder::new().name("devices".into()).stack_size(512 << 10).spawn(move || hub.run(watch))?;
         Ok(())
     }
 

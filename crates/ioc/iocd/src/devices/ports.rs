@@ -77,6 +77,8 @@ pub struct Configured {
     /// Received bytes for messages without a protocol, once they are used.
     inbox: Option<Inbox>,
     port: Option<Port>,
+    /// Whether it was logged that the port is not connected.
+    logged: bool,
 }
 
 /// All ports of an IOC. Clones share them.
@@ -127,6 +129,7 @@ impl Ports {
             trace: Arc::new(inside.trace.copied()),
             inbox: None,
             port: None,
+            logged: false,
         };
         inside.ports.insert(name.to_owned(), configured);
         Ok(())
@@ -346,6 +349,37 @@ impl Ports {
         inside.ports.iter().map(line).chain(inside.blocks.values().map(|block| block.report())).collect()
     }
 
+    /// Lines for the log about ports that were lost or are connected again since the last call, and a text about those that
+    /// are not connected; empty if all are. `None` if there are no ports.
+    pub(super) fn watch(&self) -> Option<(Vec<String>, String)> {
+        let mut inside = self.lock();
+        if inside.ports.is_empty() {
+            return None;
+        }
+        let (mut log, mut used, mut lost) = (Vec::new(), 0, Vec::new());
+        for (name, configured) in &mut inside.ports {
+            let Some(port) = &configured.port else { continue };
+            let status = port.status();
+            used += 1;
+            match (status.unreachable, std::mem::replace(&mut configured.logged, status.unreachable)) {
+                (true, false) => {
+                    log.push(format!("port {name}: cannot connect to {}; it is tried again", status.trouble))
+                }
+                (false, true) => log.push(format!("port {name}: connected to {}", configured.address)),
+                _ => {}
+            }
+            if status.unreachable {
+                lost.push(format!("{name} ({})", status.trouble));
+            }
+        }
+        let text = if lost.is_empty() {
+            String::new()
+        } else {
+            format!("{} of {used} ports not connected: {}", lost.len(), lost.join(", "))
+        };
+        Some((log, text))
+    }
+
     /// Drops the ports, which ends their threads.
     pub(super) fn close(&self) {
         let mut inside = self.lock();
@@ -360,5 +394,43 @@ fn no_port(name: &str, inside: &Inside) -> PortError {
     PortError::Unknown {
         name: name.to_owned(),
         known: inside.ports.keys().chain(inside.blocks.keys()).cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Lines for the log, once there are any, and the text about ports that are not connected.
+    fn next(ports: &Ports) -> (String, String) {
+        loop {
+            let (log, text) = ports.watch().unwrap();
+            if !log.is_empty() {
+                return (log.join("|"), text);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_lost_port_is_logged_once_and_reported_until_it_is_connected() {
+        let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let ports = Ports::default();
+        assert_eq!(ports.watch(), None);
+        ports.add("psu", place.to_string().parse().unwrap()).unwrap();
+        ports.add("unused", "127.0.0.1:1".parse().unwrap()).unwrap();
+        assert_eq!(ports.watch(), Some((Vec::new(), String::new())));
+        // A port with a listener stays connected.
+        ports.inbox("psu").unwrap();
+        let (log, text) = next(&ports);
+        let why = format!("{place}: Connection refused (os error 111)");
+        assert_eq!(log, format!("port psu: cannot connect to {why}; it is tried again"));
+        assert_eq!(text, format!("1 of 1 ports not connected: psu ({why})"));
+        assert_eq!(ports.watch(), Some((Vec::new(), text)));
+        let listener = TcpListener::bind(place).unwrap();
+        assert_eq!(next(&ports), (format!("port psu: connected to {place}"), String::new()));
+        drop(listener);
+        ports.close();
     }
 }

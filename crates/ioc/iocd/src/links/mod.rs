@@ -98,6 +98,19 @@ impl Status {
     }
 }
 
+/// Access to the status of the IOC, for other threads whose connections are part of it.
+#[derive(Clone)]
+pub(crate) struct Reports(Arc<Shared>);
+
+impl Reports {
+    /// Sets the text of a thread about what is not connected; empty: nothing.
+    pub(crate) fn report(&self, now: MonoNs, thread: &'static str, text: String) {
+        if let Ok(mut status) = self.0.status.lock() {
+            status.report(now, thread, text);
+        }
+    }
+}
+
 /// The engine's side of a thread.
 #[derive(Default)]
 struct Side {
@@ -163,6 +176,11 @@ impl Links {
             shared: Arc::default(),
             lost: 0,
         }
+    }
+
+    /// Access to the status of the IOC.
+    pub(crate) fn reports(&self) -> Reports {
+        Reports(self.shared.clone())
     }
 
     /// Servers of the connected process variables, by name.

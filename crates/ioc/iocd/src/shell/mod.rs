@@ -275,7 +275,9 @@ impl Shell {
         let (mut engine, mailbox) = Engine::new(*db, config)?;
         engine.net.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
         let other_pvaccess_port = self.serve_pvaccess(&mut engine)?;
-        engine.follow_links(Links::new(mailbox.clone(), self.env.clone()));
+        let links = Links::new(mailbox.clone(), self.env.clone());
+        let reports = links.reports();
+        engine.follow_links(links);
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
         let mut threads = None;
         if !shards.is_empty() {
@@ -301,7 +303,7 @@ impl Shell {
         let thread = std::thread::Builder::new().name("ioc-engine".into()).spawn(move || engine.run())?;
         // This was empty, because an IOC is started once.
         let _ = self.ioc.set(mailbox.clone());
-        self.devices.start()?;
+        self.devices.start(reports)?;
         signals.end(ending)?;
         self.state = IocState::Running(mailbox, thread, threads);
         if let Some(port) = other_port {
