@@ -147,11 +147,11 @@ pub(super) const COMMANDS: &[Command] = &[
         |shell, args| { restore_at(shell, args, 1) }
     ),
     command!("set_requestfile_path", "folder [folder in it]", "folder of request files", |shell, args| {
-        shell.saves.request_folders.push(Path::new(arg(args, 0)).join(arg(args, 1)));
+        shell.saves.request_folders.push(folder(args));
         Ok(None)
     }),
     command!("set_savefile_path", "folder [folder in it]", "where .sav files are", |shell, args| {
-        let folder = Path::new(arg(args, 0)).join(arg(args, 1));
+        let folder = folder(args);
         if !folder.is_dir() {
             return Err(Failed(format!("set_savefile_path: {} is not a folder: create it first", folder.display())));
         }
@@ -168,6 +168,14 @@ pub(super) const COMMANDS: &[Command] = &[
     idle!("save_restoreSet_UseStatusPVs"),
     idle!("set_saveTask_priority"),
 ];
+
+/// The folder of two arguments: the second one is in the first one, also if it begins with a slash.
+fn folder(args: &[String]) -> PathBuf {
+    match (arg(args, 0), arg(args, 1)) {
+        ("", within) => PathBuf::from(within),
+        (folder, within) => Path::new(folder).join(within.trim_start_matches('/')),
+    }
+}
 
 fn seconds(args: &[String]) -> Result<Duration, Failed> {
     let text = arg(args, 1);
@@ -328,5 +336,24 @@ impl Shell {
             super::IocState::Running(mailbox, ..) => Some(mailbox.clone()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_argument_of_a_path_is_in_the_first_one_also_with_a_slash() {
+        let of = |first: &str, second: &str| folder(&[first.to_owned(), second.to_owned()]);
+        for (first, second) in
+            [("/top", "autosave"), ("/top", "/autosave"), ("/top/", "/autosave"), ("/top/", "autosave")]
+        {
+            assert_eq!(of(first, second), Path::new("/top/autosave"), "{first} {second}");
+        }
+        assert_eq!(of("/top", ""), Path::new("/top"));
+        assert_eq!(of("", "/autosave"), Path::new("/autosave"));
+        assert_eq!(of("", "autosave"), Path::new("autosave"));
+        assert_eq!(folder(&["/top".to_owned()]), Path::new("/top"));
     }
 }
