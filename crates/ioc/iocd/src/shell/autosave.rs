@@ -6,6 +6,7 @@ use crate::autosave::{Autosave, Restored, SaveTrigger, Settings, files};
 use crate::engine::{self, Mailbox};
 use db::{Db, FileError, Macros, RequestFile, Requested, parse_request};
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,6 +40,14 @@ macro_rules! idle {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
+    command!("appendToFile", "file line", "adds a line to a file", |_, args| {
+        let file = needed(args, "appendToFile file line")?;
+        let mut line = base::raw::encode(arg(args, 1)).into_owned();
+        line.push(b'\n');
+        let opened = std::fs::File::options().append(true).create(true).open(file);
+        opened.and_then(|mut file| file.write_all(&line)).map_err(|error| Failed(format!("{file}: {error}")))?;
+        Ok(None)
+    }),
     command!("create_manual_set", "file.req [macros]", "a set that manual_save saves", |shell, args| {
         create(shell, args, arg(args, 1), SaveTrigger::Manual)
     }),
@@ -57,6 +66,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "a set saved when a channel is processed",
         |shell, args| { create(shell, args, arg(args, 2), SaveTrigger::Triggered(arg(args, 1).to_owned())) }
     ),
+    command!("eraseFile", "file", "makes a file empty", |_, args| {
+        let file = needed(args, "eraseFile file")?;
+        std::fs::write(file, "").map_err(|error| Failed(format!("{file}: {error}")))?;
+        Ok(None)
+    }),
     command!("fdbrestore", "file.sav", "restores a file's values now, as a client would write them", |shell, args| {
         let name = needed(args, "fdbrestore file.sav")?;
         let path = shell.saves.settings.folder.join(name);
@@ -158,12 +172,14 @@ pub(super) const COMMANDS: &[Command] = &[
         shell.saves.settings.folder = folder;
         Ok(None)
     }),
+    idle!("dbrestoreShow"),
     idle!("save_restoreSet_CAReconnect"),
     idle!("save_restoreSet_CallbackTimeout"),
     idle!("save_restoreSet_Debug"),
     idle!("save_restoreSet_FilePermissions"),
     idle!("save_restoreSet_IncompleteSetsOk"),
     idle!("save_restoreSet_NFSHost"),
+    idle!("save_restoreSet_NFSMntPoint"),
     idle!("save_restoreSet_RetrySeconds"),
     idle!("save_restoreSet_UseStatusPVs"),
     idle!("set_saveTask_priority"),
@@ -355,5 +371,16 @@ mod tests {
         assert_eq!(of("", "/autosave"), Path::new("/autosave"));
         assert_eq!(of("", "autosave"), Path::new("autosave"));
         assert_eq!(folder(&["/top".to_owned()]), Path::new("/top"));
+    }
+
+    #[test]
+    fn a_file_is_emptied_and_gets_lines() {
+        let file = std::env::temp_dir().join(format!("tahti-append-{}.req", std::process::id()));
+        let mut shell = Shell::new(false, []);
+        for line in ["eraseFile", "appendToFile", "appendToFile", "eraseFile", "appendToFile"] {
+            shell.run_line(&format!("{line} \"{}\" \"A.VAL\"", file.display())).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "A.VAL\n");
+        std::fs::remove_file(file).unwrap();
     }
 }

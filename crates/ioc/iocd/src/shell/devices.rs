@@ -46,6 +46,14 @@ pub(super) const COMMANDS: &[Command] = &[
             Ok(None)
         }
     ),
+    command!("asynShowOption", "port address key", "value of an option of asynSetOption", |shell, args| {
+        let name = needed(args, "asynShowOption port 0 key")?;
+        let (key, port) = (arg(args, 2), shell.devices.ports.find(name)?);
+        let value = port.address.option(key);
+        let none = || Failed(format!("port \"{name}\" ({}) has no option \"{key}\"", port.address));
+        said(shell, &format!("{key}={}", value.ok_or_else(none)?))
+    }),
+    command!("devIocStatsInit", "", "accepted; dbLoadBuiltin iocAdminSoft.db IOC=X loads its records", |_, _| Ok(None)),
     command!(
         "drvAsynIPPortConfigure",
         "port \"host:port[:local] [UDP|COM]\"",

@@ -5,6 +5,14 @@ const REGISTERS: &str = "_registerRecordDeviceDriver";
 
 /// Commands by pattern (the first match applies), and their replacement in a script.
 const ABSENT: &[(&str, &str)] = &[
+    ("asynInterposeDelay", "bytes are sent at once; \"wait\" in a protocol pauses between its commands"),
+    ("asynInterposeEchoConfig", "echoes are not awaited; read the echo of an \"out\" with an \"in\" of the protocol"),
+    ("asyn*egisterTimeStampSource", "samples have the time of their arrival; TSE -2 takes it"),
+    ("asVerify", "save_restoreShow shows the sets; \"tahti settings\" compares values with a file"),
+    ("caPutLogSetTimeFmt", "the log has caPutLog's default format of times"),
+    ("fdbrestoreX", "fdbrestore restores such a file"),
+    ("reload_*_set", "remove_data_set NAME, then create_…_set, has the same effect"),
+    ("taskDelay", "a command of VxWorks; epicsThreadSleep SECONDS waits"),
     ("asynSetMinTimerPeriod", "timers have the clock's own resolution"),
     (
         "drvAsynIPServerPortConfigure",
@@ -37,7 +45,9 @@ const ABSENT: &[(&str, &str)] = &[
     ("AD*Config*", DETECTOR),
     ("*DetectorConfig", DETECTOR),
     ("*AsynConfig*", DRIVER),
-    ("drv*", DRIVER),
+    ("drv*Config*", DRIVER),
+    ("drv*Create*", DRIVER),
+    ("drv*Init*", DRIVER),
 ];
 const MOTOR: &str = "a motor's driver is compiled C code, which a C IOC of the plant runs; here, motor has Simulated Motor and Soft Channel";
 const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code, which a C IOC of the plant runs";
@@ -53,4 +63,24 @@ pub(super) fn absent(name: &str) -> Option<&'static str> {
 /// The command for a name. All registration commands map to one, because everything they would register is registered.
 pub(super) fn resolved(name: &str) -> &str {
     if name.ends_with(REGISTERS) { "softIoc_registerRecordDeviceDriver" } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::commands;
+
+    #[test]
+    fn commands_of_modules_are_accepted_or_have_a_reason() {
+        let names = "asVerify appendToFile asynAutoConnect asynEnable asynInterposeDelay asynInterposeEchoConfig \
+                     asynInterposeFlushConfig asynRegisterTimeStampSource asynSetAutoConnectTimeout \
+                     asynSetQueueLockPortTimeout asynShowOption asynUnregisterTimeStampSource autosaveBuild \
+                     caPutLogSetTimeFmt dbrestoreShow devIocStatsInit drvVendorConfigure eraseFile fdbrestoreX \
+                     reload_manual_set save_restoreSet_NFSMntPoint streamReinit streamReload streamSetLogfile taskDelay";
+        for name in names.split_whitespace() {
+            let accepted = commands::all().any(|command| command.name == name);
+            assert_ne!(accepted, absent(name).is_some(), "{name}");
+        }
+        assert_eq!(absent("drvPrint"), None);
+    }
 }

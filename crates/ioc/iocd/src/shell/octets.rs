@@ -35,7 +35,19 @@ pub(super) const COMMANDS: &[Command] = &[
             _ => Ok(None),
         }
     }),
+    command!("asynEnable", "port address yes", "accepted; ports are always enabled", |_, args| {
+        match whole(arg(args, 2)) {
+            Some(0) => Err("asynEnable: a port cannot be disabled; SDIS or DISA disables a record".into()),
+            _ => Ok(None),
+        }
+    }),
     command!("asynInterposeEosConfig", "port address in out", "accepted; ports have terminators", |_, _| Ok(None)),
+    command!(
+        "asynInterposeFlushConfig",
+        "port address timeout",
+        "accepted; received bytes are discarded before a request",
+        |_, _| Ok(None)
+    ),
     command!(
         "asynOctetConnect",
         "name port [address [timeout [size]]]",
@@ -86,6 +98,15 @@ pub(super) const COMMANDS: &[Command] = &[
         let out = outgoing(shell, &entry, args)?;
         read(shell, &entry, out, entry.max, true)
     }),
+    command!("asynSetAutoConnectTimeout", "seconds", "accepted; an attempt to connect takes at most 2 s", |_, _| {
+        Ok(None)
+    }),
+    command!(
+        "asynSetQueueLockPortTimeout",
+        "port seconds",
+        "accepted; LockTimeout of a protocol limits the wait for its port",
+        |_, _| Ok(None)
+    ),
     command!("asynSetTraceFile", "port address file", "output of a trace: a file, stdout or stderr", |shell, args| {
         let path = arg(args, 2).to_owned();
         trace(shell, args, |trace| trace.set_file(&path).map_err(|error| Failed(format!("{path}: {error}"))))
