@@ -513,6 +513,21 @@ fn a_function_reads_fields_of_its_record_and_changes_some() {
 }
 
 #[test]
+fn missing_functions_of_inam_and_snam_are_both_reported() {
+    let mut db = Db::new();
+    let text = r#"record(sub, "s") { field(INAM, "first") field(SNAM, "second") }
+        record(aSub, "as") { field(INAM, "first") field(SNAM, "second") }"#;
+    db.load_records(text, "t.db", &Macros::default(), &mut |_| None).unwrap();
+    db.init(now(1));
+    let notices = db.take_notices();
+    let expected = ["s.INAM", "s.SNAM", "as.INAM", "as.SNAM"];
+    assert_eq!(notices.len(), expected.len(), "{notices:?}");
+    for (notice, field) in notices.iter().zip(expected) {
+        assert!(notice.0.starts_with(field) && notice.0.ends_with("dlload FILE"), "{notice:?}");
+    }
+}
+
+#[test]
 fn sub_and_asub_records_call_registered_functions() {
     let mut db = Db::new();
     db.register_function(

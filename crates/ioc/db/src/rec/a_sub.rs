@@ -75,8 +75,13 @@ impl RecordType for ASub {
         if !r.inam.bytes().is_empty() {
             let number = db.functions.a_sub(r.inam.bytes());
             if number == 0 {
-                let name = r.inam.bytes().to_vec();
-                return db.no_function(rec, "INAM", &name);
+                let (inam, snam) = (r.inam.bytes().to_vec(), r.snam.bytes().to_vec());
+                db.no_function(rec, "INAM", &inam);
+                // As in C, the record gets no function. Both names are reported, so that one plug-in can have both.
+                if !snam.is_empty() && db.functions.a_sub(&snam) == 0 {
+                    db.no_function(rec, "SNAM", &snam);
+                }
+                return;
             }
             call(db, rec, body, number, Turn::Initial);
             db.records[body].waiting = 0;

@@ -316,7 +316,7 @@ impl Db {
     /// Reports that a record's function is not registered.
     pub(crate) fn no_function(&mut self, rec: RecId, field: &str, name: &[u8]) {
         let text = format!(
-            "{}.{field}: no function \"{}\" for {} records is registered; register it or load its plug-in before iocInit",
+            "{}.{field}: no function \"{}\" for {} records is registered; load a plug-in with it before iocInit: dlload FILE",
             self.records.name(rec),
             name.escape_ascii(),
             self.records.type_of(rec).name
