@@ -7,6 +7,8 @@ use db::Macros;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Mark that some editors write at the beginning of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Maximum size of a script or database file.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
@@ -265,13 +267,17 @@ pub(super) enum Unreadable {
     Encoding(#[from] table::NotUtf8),
 }
 
-/// Text of a file. Bytes that are not valid UTF-8 are preserved ([`base::raw`]); UTF-16 and UTF-32 are refused.
+/// Text of a file, without a byte order mark. Bytes that are not valid UTF-8 are preserved ([`base::raw`]); UTF-16 and UTF-32 are
+/// refused.
 pub(super) fn text_of(path: &Path) -> Result<String, Unreadable> {
     let size = fs::metadata(path)?.len();
     if size > FILE_BYTES_MAX {
         return Err(Unreadable::TooLarge(size));
     }
-    let bytes = fs::read(path)?;
+    let mut bytes = fs::read(path)?;
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
     table::one_byte_letters(&bytes)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| base::raw::decode(error.as_bytes()).into_owned()))
 }
@@ -288,6 +294,7 @@ mod tests {
             text_of(&file)
         };
         assert_eq!(&*base::raw::encode(&read(b"m\xb2").unwrap()), b"m\xb2");
+        assert_eq!(read(b"\xef\xbb\xbfrecord").unwrap(), "record");
         for (bytes, name) in [(&b"\xff\xfer\0"[..], "utf-16"), (b"r\0\0\0e\0\0\0", "utf-32le"), (b"\0r\0e", "utf-16be")]
         {
             let why = read(bytes).unwrap_err().to_string();
