@@ -12,8 +12,8 @@ pub struct Instance {
     pub macros: String,
     /// Its position, for errors in the template.
     pub place: Position,
-    /// Error text and position of the first value beyond the pattern. As in C, the value is ignored.
-    pub surplus: Option<String>,
+    /// The first value beyond the pattern. As in C, the value is ignored.
+    pub surplus: Option<FileError>,
 }
 
 /// Maximum number of instances per file.
@@ -50,7 +50,7 @@ struct Parser<'a> {
     globals: String,
     all: Vec<Instance>,
     /// Error of the instance that is being parsed.
-    surplus: Option<String>,
+    surplus: Option<FileError>,
 }
 
 impl Parser<'_> {
@@ -152,7 +152,7 @@ impl Parser<'_> {
                 Some(name) => define(&mut out, name, value),
                 None if self.surplus.is_none() => {
                     let what = format!("value {} of a pattern of {} macros is left out", count + 1, names.len());
-                    self.surplus = Some(self.lexer.error(place, what).to_string());
+                    self.surplus = Some(self.lexer.error(place, what));
                 }
                 None => {}
             }
@@ -211,7 +211,8 @@ mod tests {
     fn surplus_values_of_a_pattern_are_ignored_and_reported() {
         let all = parse_substitutions("file a.db { pattern {A} {1, 2} {3} }", "t.sub").unwrap();
         assert_eq!(all[0].macros, "A=1,");
-        assert_eq!(all[0].surplus.as_deref(), Some("t.sub:1:29: value 2 of a pattern of 1 macros is left out"));
+        let surplus = all[0].surplus.as_ref().map(ToString::to_string);
+        assert_eq!(surplus.as_deref(), Some("t.sub:1:29: value 2 of a pattern of 1 macros is left out"));
         assert_eq!((all[1].macros.as_str(), &all[1].surplus), ("A=3,", &None));
     }
 

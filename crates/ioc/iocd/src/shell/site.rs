@@ -305,6 +305,7 @@ impl Survey {
         };
         let mut asked: Vec<String> = Vec::new();
         for one in instances {
+            self.refused.extend(one.surplus);
             let is_open = one.file.contains('$');
             if is_open || asked.contains(&one.file) || site.included(path, &one.file).is_some() {
                 continue;
@@ -415,7 +416,10 @@ mod tests {
                      record(scanparm, \"$(P)m\") { field(NPTS, \"1\") }\nrecord(sub, \"$(P)s\") { field(SNAM, \"f\") }\n\
                      record(bo, \"$(P)d\") {\nfield(ZNAMM, \"typo\")\n}\n",
                 ),
-                ("Db/a.substitutions", "file \"a.template\" { {P=X:} }\nfile \"gone.template\" { {P=X:} }\n"),
+                (
+                    "Db/a.substitutions",
+                    "file \"a.template\" { {P=X:} }\nfile \"gone.template\" { {P=X:} }\nfile \"a.template\" { pattern {P} {X:, 2} }\n",
+                ),
                 (
                     "iocBoot/st.cmd",
                     "#!../../bin/x/app\ndbLoadRecords(\"Db/a.template\")\nasynSetTraceMask(\"A\",0,9)\n< $(TOP)/other.cmd\n$(RUN)x(1)\nmine(1)\nmine(2)\n",
@@ -437,8 +441,9 @@ mod tests {
         assert_eq!(command("mine"), (Fate::Missing, 2));
         assert_eq!(found.commands.len(), 3, "{:?}", found.commands);
         let refused: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
-        assert_eq!(refused.len(), 2, "{refused:?}");
-        assert!(refused[0].contains("gone.template") && refused[1].contains("ZNAMM"), "{refused:?}");
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        let expected = ["\"gone.template\"", "value 2 of a pattern of 1 macros", "ZNAMM"];
+        assert!(refused.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{refused:?}");
         assert_eq!(found.files[&Kind::Database], Files { all: 1, refused: 1 });
         assert_eq!(found.unread, Vec::<String>::new());
     }
