@@ -28,7 +28,7 @@ impl Troubles {
         let so_far = format!("{} samples lost, {} files removed so far", account.lost, account.removed);
         if account.failures > self.failures {
             (self.failures, self.safe) = (account.failures, account.safe);
-            why.clone_into(&mut self.why);
+            self.why = format!("{why}; {} samples lost so far", account.lost);
             if self.told_at.is_some_and(|at| now < at + AGAIN_NS) {
                 return None;
             }
@@ -123,7 +123,7 @@ mod tests {
             // Polled once more before the next attempt.
             told.extend(troubles.news(&account, "disk full", at * second + 1).map(|text| (at, text)));
         }
-        assert_eq!(troubles.stands(), Some("disk full"));
+        assert_eq!(troubles.stands(), Some("disk full; 1000 samples lost so far"));
         account.safe += 1;
         told.extend(troubles.news(&account, "disk full", 100 * second).map(|text| (100, text)));
         told.extend(troubles.news(&account, "disk full", 101 * second).map(|text| (101, text)));

@@ -88,6 +88,9 @@ pub trait Files: Clone {
     /// The operating system's error.
     fn sync_names(&self) -> io::Result<()>;
 
+    /// The place of the files, for messages.
+    fn place(&self) -> String;
+
     /// Bytes that can still be written.
     ///
     /// # Errors
@@ -213,6 +216,17 @@ impl Files for Folder {
 
     fn sync_names(&self) -> io::Result<()> {
         File::open(&self.0)?.sync_all()
+    }
+
+    /// The folder, and the mount point of its file system.
+    fn place(&self) -> String {
+        let folder = self.0.canonicalize().unwrap_or_else(|_| self.0.clone());
+        let device = |path: &Path| std::fs::metadata(path).ok().map(|about| about.dev());
+        let own = device(&folder);
+        match folder.ancestors().take_while(|path| own.is_some() && device(path) == own).last() {
+            Some(mount) => format!("{} (file system of {})", folder.display(), mount.display()),
+            None => folder.display().to_string(),
+        }
     }
 
     fn free(&self) -> io::Result<u64> {

@@ -255,6 +255,10 @@ impl Files for Memory {
         Ok(())
     }
 
+    fn place(&self) -> String {
+        "memory".to_owned()
+    }
+
     fn free(&self) -> io::Result<u64> {
         Ok(self.state().room.unwrap_or(u64::MAX))
     }

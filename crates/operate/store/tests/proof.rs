@@ -318,7 +318,11 @@ fn no_archive_file_is_deleted_when_another_user_fills_the_disk() {
     let account = logger.account();
     assert_eq!((account.removed, account.safe + account.lost), (0, 200), "{account:?}");
     assert!(account.lost > 90 && account.failures > 0 && logger.is_losing(), "{account:?}");
-    assert!(logger.last_error().unwrap().contains("another user of the disk has taken"), "{:?}", logger.last_error());
+    assert!(
+        logger.last_error().unwrap().contains("failed to make room: other files have taken"),
+        "{:?}",
+        logger.last_error()
+    );
     files.set_room(Some(200_000));
     log(&mut logger, 201);
     assert!(!logger.is_losing());
@@ -347,7 +351,11 @@ fn files_of_other_programs_in_the_folder_are_no_growth_of_the_archive() {
     (110..200).for_each(|k| log(&mut logger, k));
     let account = logger.account();
     assert_eq!((account.removed, account.safe + account.lost), (0, 200), "{account:?}");
-    assert!(logger.last_error().unwrap().contains("another user of the disk has taken"), "{:?}", logger.last_error());
+    assert!(
+        logger.last_error().unwrap().contains("failed to make room: other files have taken"),
+        "{:?}",
+        logger.last_error()
+    );
 }
 
 #[test]

@@ -424,7 +424,7 @@ impl<F: Files> Logger<F> {
 
     pub(super) fn failed(&mut self, what: &str, error: &io::Error) {
         self.account.failures += 1;
-        self.last_error = Some(format!("failed to {what}: {error}"));
+        self.last_error = Some(format!("failed to {what}: {error}; folder {}", self.files.place()));
     }
 }
 

@@ -54,8 +54,8 @@ impl<F: Files> Logger<F> {
             Ok(0) => self.remove_oldest(below),
             Ok(bytes) => {
                 let why = format!(
-                    "another user of the disk has taken {bytes} bytes; nothing of the archive is removed for that: free \
-                     some room, or move the archive to a disk of its own"
+                    "other files have taken {bytes} bytes since the archive's start; nothing of the archive is removed for \
+                     that: free some room, or move the archive to a disk of its own"
                 );
                 self.failed("make room", &io::Error::new(ErrorKind::StorageFull, why));
                 false
