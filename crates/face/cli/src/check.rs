@@ -6,7 +6,8 @@
 
 use crate::failure::{Failure, own_program};
 use host::plant::{
-    Checked, Diagnostic, Diagnostics, Joined, Process, Profiles, Severity, check_joined, document, place_of_rate,
+    Checked, Diagnostic, Diagnostics, Joined, Process, Profiles, Severity, channels, check_joined, document,
+    place_of_rate,
 };
 use keep::supervisor::{Machine, joined, plant_file};
 use std::collections::BTreeSet;
@@ -84,6 +85,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     }
     let found = [found, about_scans(&joined, &mut said), alarm::check_plant(&joined)].concat();
+    let found = [found, unserved(&joined, || records(&processes, &folder))].concat();
+    without_missing_files(&found, &mut said);
     let broken = found.iter().any(|one| one.severity == Severity::Error);
     let findings = serde_json::to_string(&found).unwrap_or_default();
     // Do not print "no error" above the errors of a process, nor below the text of the plant.
@@ -226,6 +229,58 @@ fn about_scans(joined: &Joined, said: &mut [ProcessCheck]) -> Vec<Diagnostic> {
         });
     }
     found.finish()
+}
+
+/// The records in the files of the plant's IOCs. Files with errors have those that can be read.
+fn records(processes: &[Process], folder: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for process in processes {
+        let ["tahti", "ioc", words @ ..] = &process.command.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        let words: Vec<&Path> = ["ioc", "--names"].iter().chain(words).map(Path::new).collect();
+        let place = process.dir.as_ref().map_or_else(|| folder.to_owned(), |dir| folder.join(dir));
+        let said = ask(&words, |command| {
+            command.current_dir(place).envs(&process.env);
+        });
+        // Without the names there is no warning; the check of the process reports why it cannot run.
+        names.extend(said.map_or(Vec::new(), |said| said.lines));
+    }
+    names
+}
+
+/// Warnings about channels of the archive and of alarms that no IOC of the plant has, but whose names are nearly those of its
+/// records. They may be on another host.
+fn unserved(joined: &Joined, records: impl FnOnce() -> BTreeSet<String>) -> Vec<Diagnostic> {
+    let mut found = Diagnostics::of(joined);
+    let channels = channels(joined.text());
+    let records = if channels.is_empty() { BTreeSet::new() } else { records() };
+    for (channel, place) in channels {
+        let (record, field) =
+            channel.split_once('.').map_or((channel.as_str(), None), |(name, field)| (name, Some(field)));
+        if records.contains(record) || records.contains(&channel) {
+            continue;
+        }
+        let Some(meant) = base::nearest(record, records.iter().map(String::as_str)) else { continue };
+        let meant = field.map_or(meant.to_owned(), |field| format!("{meant}.{field}"));
+        let remedy = format!("did you mean {meant:?}? A channel of another host needs no change");
+        found.warning(place, format!("no IOC of this plant has a record for {channel:?}"), remedy);
+    }
+    found.finish()
+}
+
+/// Removes the messages of IOCs about missing files that the findings have with their places.
+fn without_missing_files(found: &[Diagnostic], said: &mut [ProcessCheck]) {
+    for ProcessCheck { process, lines, broken } in said {
+        let Some(name) = process else { continue };
+        let count = lines.len();
+        lines.retain(|line| {
+            let file = line.strip_suffix(": No such file or directory (os error 2)");
+            let start = |file: &str| format!("process {name:?} cannot read {file:?}: ");
+            file.is_none_or(|file| !found.iter().any(|one| one.message.starts_with(&start(file))))
+        });
+        *broken &= lines.len() == count || !lines.is_empty();
+    }
 }
 
 fn ask(words: &[&Path], further: impl FnOnce(&mut Command)) -> Result<ProcessCheck, Failure> {

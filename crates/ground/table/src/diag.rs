@@ -99,7 +99,8 @@ impl<'a> Diagnostics<'a> {
                 // The table is blank already. Stop instead of blanking it again.
                 break;
             }
-            self.error(span, error.message().trim(), "TOML", "see https://toml.io");
+            let (message, expected, remedy) = syntax(text, span.start, error.message().trim());
+            self.error(span, message, expected, remedy);
             let end = part.end.min(text.len());
             let blank: String =
                 text[part.start..end].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
@@ -175,6 +176,37 @@ impl<'a> Diagnostics<'a> {
         self.found.dedup();
         self.found
     }
+}
+
+/// Message, expected text and remedy of a syntax error at a place.
+fn syntax(text: &str, at: usize, message: &str) -> (String, String, String) {
+    if let Some(word) = unquoted(text, at) {
+        if ["true", "false"].iter().any(|flag| word.eq_ignore_ascii_case(flag)) {
+            let remedy = format!("write {}", word.to_ascii_lowercase());
+            return (format!("the value {word} has capital letters"), "true or false".to_owned(), remedy);
+        }
+        let message = format!("the value {} is no number, and neither `true` nor `false`", crate::clipped(word));
+        return (message, "a text in quotes".to_owned(), format!("write \"{}\"", crate::clipped(word)));
+    }
+    let (message, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let remedy = "in TOML a text is in quotes, a list in [ ], a table in { }, and each `key = value` is in a line";
+    (message.to_owned(), expected.to_owned(), remedy.to_owned())
+}
+
+/// The word without quotes at a place, if it is in the position of a value.
+fn unquoted(text: &str, at: usize) -> Option<&str> {
+    let at = floor_boundary(text, at);
+    let is_end = |c: char| c.is_whitespace() || matches!(c, '=' | ',' | '[' | ']' | '{' | '}' | '#' | '"' | '\'');
+    let before = text[..at].char_indices().rev().find(|(_, c)| is_end(*c));
+    let start = before.map_or(0, |(place, c)| place + c.len_utf8());
+    let end = text[at..].find(is_end).map_or(text.len(), |after| at + after);
+    let line = text[..start].rfind('\n').map_or(0, |before| before + 1);
+    let before = text[line..start].trim_end();
+    let is_value = before.ends_with(['=', ',']) || (before.ends_with('[') && before.contains('='));
+    let is_key = text[end..].trim_start_matches([' ', '\t']).starts_with('=');
+    let word = &text[start..end];
+    let is_word = word.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '/' | '_' | '-' | '+'));
+    (is_value && is_word && !is_key).then_some(word)
 }
 
 /// Line and column (in characters), both from 1, of a byte offset; offsets inside a character or beyond
@@ -303,6 +335,36 @@ mod tests {
         one("name = \"x\n\n[[process]]\nname = \"bad\"\n");
         one("name  \"x\"\n[[process]]\nname = \"bad\"\n");
         assert_eq!(said("a = 1\nb = \"bad\""), ["1: the file is empty", "2: bad"]);
+    }
+
+    #[test]
+    fn a_value_without_quotes_is_named_with_its_quotes_and_other_errors_have_what_is_expected() {
+        let first = |text: &str| {
+            let mut found = Diagnostics::new(text);
+            found.sound(text);
+            let first = found.finish().remove(0);
+            (first.message, first.expected, first.remedy)
+        };
+        for (text, word) in [
+            ("heartbeat = { within = 10s }\n", "10s"),
+            ("within = 5min\n", "5min"),
+            ("class = fifo:80 # fast\n", "fifo:80"),
+            ("after = [loop, \"b\"]\n", "loop"),
+            ("after = [\"b\", loop]\n", "loop"),
+            ("dir = /opt/rf\n", "/opt/rf"),
+            ("folder = ../rf\n", "../rf"),
+        ] {
+            let (message, expected, remedy) = first(text);
+            assert_eq!(message, format!("the value {word} is no number, and neither `true` nor `false`"), "{text}");
+            assert_eq!((expected, remedy), ("a text in quotes".to_owned(), format!("write \"{word}\"")), "{text}");
+        }
+        assert_eq!(first("mlock = True\n").2, "write true");
+        assert!(first("a = \u{a0}\u{2003}5min\n").0.len() > 3, "any blank may precede it");
+        for text in ["name = \n", "[plant\nname = 1\n", "name = = 1\n", "name 1\n", "name = \"x\n", "a = { b 1 }\n"] {
+            let (message, expected, remedy) = first(text);
+            assert!(!message.contains("expected") && expected != "TOML", "{text}: {message}; {expected}");
+            assert!(!message.contains("neither") && remedy.starts_with("in TOML "), "{text}: {message}; {remedy}");
+        }
     }
 
     #[test]

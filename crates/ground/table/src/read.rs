@@ -84,7 +84,7 @@ impl<'t> Section<'t> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        let message = format!("`{name}` in {} is {kind}", self.called);
+        let message = format!("`{name}` in {} cannot be {kind}", self.called);
         found.error(value.span(), message, expected, format!("for example `{name} = {}`", self.example(name)));
     }
 

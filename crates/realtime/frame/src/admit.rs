@@ -25,8 +25,10 @@ const MODES_MAX: usize = 64;
 /// Reason why a frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Index of the activity concerned; `None` if it concerns the frame.
+    /// Index of the activity concerned, the one with the largest budget in a sum; `None` if it concerns the frame.
     pub activity: Option<usize>,
+    /// Whether it concerns a sum of budgets.
+    pub is_sum: bool,
     /// The problem, with the arithmetic.
     pub what: String,
     /// The expected value.
@@ -200,7 +202,11 @@ impl Plan {
         let mut carried = vec![false; mode.len()];
         let within = name.map_or(String::new(), |name| format!(" in mode {name:?}"));
         // Minors that are over-committed in the same way are reported together.
-        let mut crowded: Vec<(String, Vec<u16>)> = Vec::new();
+        let mut crowded: Vec<(String, Option<u16>, Vec<u16>)> = Vec::new();
+        let mut refuse = |activity: Option<u16>, what| {
+            let expected = "budgets that fit into it".to_owned();
+            refused.push(Refusal { activity: activity.map(usize::from), is_sum: true, what, expected });
+        };
         for minor in 0..self.minors() {
             sum.clear();
             for due in self.due(mode, minor, &mut carried) {
@@ -214,17 +220,17 @@ impl Plan {
             let room = DurNs(self.lengths[minor].0 - spec.reserve.0);
             if sum.total > room {
                 let room = room_of(self.lengths[minor], spec.reserve);
-                let sum = format!("over-committed: {} = {}, but it has {room}", sum.terms(), sum.total);
-                match crowded.iter_mut().find(|(known, _)| *known == sum) {
-                    Some((_, minors)) => minors.push(minor as u16),
-                    None => crowded.push((sum, vec![minor as u16])),
+                let text = format!("over-committed: {} = {}, but it has {room}", sum.terms(), sum.total);
+                match crowded.iter_mut().find(|(known, ..)| *known == text) {
+                    Some((.., minors)) => minors.push(minor as u16),
+                    None => crowded.push((text, sum.largest(), vec![minor as u16])),
                 }
             }
         }
-        for (sum, minors) in crowded {
+        for (sum, largest, minors) in crowded {
             let (s, is) = if minors.len() == 1 { ("", "is") } else { ("s", "are each") };
             let what = format!("frame {:?}: minor{s} {}{within} {is} {sum}", spec.name, named(&minors));
-            refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
+            refuse(largest, what);
         }
         let major = spec.major();
         let reserve = DurNs(spec.reserve.0.saturating_mul(self.minors() as i64));
@@ -236,7 +242,7 @@ impl Plan {
                 whole.total,
                 room_of(major, reserve),
             );
-            refused.push(Refusal { activity: None, what, expected: "budgets that fit into it".to_owned() });
+            refuse(whole.largest(), what);
         }
     }
 }
@@ -266,7 +272,7 @@ fn named(minors: &[u16]) -> String {
 fn shape(spec: &Spec, refused: &mut Vec<Refusal>) -> bool {
     let mut countable = true;
     let mut refuse = |activity: Option<usize>, what: String, expected: String| {
-        refused.push(Refusal { activity, what, expected });
+        refused.push(Refusal { activity, is_sum: false, what, expected });
     };
     let frame = format!("frame {:?}", spec.name);
     if spec.minors.is_empty() || spec.minors.len() > MINORS_MAX {
@@ -332,7 +338,7 @@ fn activities(spec: &Spec, refused: &mut Vec<Refusal>) {
         let name = activity.name.as_str();
         let mut refuse = |what: String, expected: &str| {
             let what = format!("frame {:?}: activity {name:?} {what}", spec.name);
-            refused.push(Refusal { activity: Some(at), what, expected: expected.to_owned() });
+            refused.push(Refusal { activity: Some(at), is_sum: false, what, expected: expected.to_owned() });
         };
         if activity.queue.is_empty() {
             refuse("is in no minor".to_owned(), "at least one");

@@ -38,7 +38,7 @@ pub fn share(frames: &[&Config]) -> Vec<(usize, Refusal)> {
     let cpus: BTreeSet<CpuId> = loads.iter().filter_map(|load| load.config.cpu).collect();
     let refused = cpus.into_iter().filter_map(|cpu| {
         let group: Vec<&Load<'_>> = loads.iter().filter(|load| load.config.cpu == Some(cpu)).collect();
-        let refused = |(at, what)| (at, Refusal { activity: None, what, expected: EXPECTED.to_owned() });
+        let refused = |(at, what)| (at, Refusal { activity: None, is_sum: false, what, expected: EXPECTED.to_owned() });
         // The last frame in the file is refused, because earlier ones have probably existed for longer.
         let crowded = || group.iter().rev().find_map(|mine| crowded(cpu, mine, &group));
         (group.len() > 1).then(|| crowded().or_else(|| overfull(cpu, &group)).map(refused)).flatten()

@@ -38,6 +38,15 @@ impl<'a> Sum<'a> {
         self.total = DurNs(self.total.0.saturating_add(budget.0));
     }
 
+    /// The activity that is the largest term.
+    pub(crate) fn largest(&self) -> Option<u16> {
+        let size = |activity: &&u16| {
+            let at = usize::from(**activity);
+            budget_of(&self.activities[at]).0.saturating_mul(i64::from(self.times[at]))
+        };
+        self.order.iter().rev().max_by_key(size).copied()
+    }
+
     /// The largest terms, in descending order of size.
     pub(crate) fn terms(&self) -> String {
         const SHOWN: usize = 8;

@@ -58,7 +58,9 @@ fn names(reads: &[PlacedProcess], found: &mut Diagnostics<'_>) {
 }
 
 fn dependencies(reads: &[PlacedProcess], inactive: &Inactive, found: &mut Diagnostics<'_>) {
-    let known = || reads.iter().map(|read| read.process.name.as_str());
+    let known = || reads.iter().map(|read| read.process.name.as_str()).filter(|name| !name.is_empty());
+    // A process whose name or table has an error may be the one that is meant.
+    let is_unreadable = found.has_syntax_errors() || known().count() < reads.len();
     for read in reads {
         for (name, span) in read.process.after.iter().zip(&read.after) {
             if *name == read.process.name {
@@ -68,10 +70,11 @@ fn dependencies(reads: &[PlacedProcess], inactive: &Inactive, found: &mut Diagno
                 found.error(span.clone(), message, "a member that is always there, or one of the same profile", remedy);
             } else {
                 let others = || known().filter(|other| *other != read.process.name);
-                let remedy = match base::nearest(name, others()) {
-                    Some(meant) => format!("did you mean {meant:?}?"),
-                    None => String::new(),
-                };
+                let meant = base::nearest(name, others());
+                if meant.is_none() && is_unreadable {
+                    continue;
+                }
+                let remedy = meant.map_or(String::new(), |meant| format!("did you mean {meant:?}?"));
                 let all = others().collect::<Vec<_>>().join(", ");
                 let all = if all.is_empty() { "another process; there is none".to_owned() } else { all };
                 found.error(span.clone(), format!("`after` names an unknown process {name:?}"), all, remedy);
@@ -146,7 +149,7 @@ fn placement(
                     && !list.is_subset(&online)
                 {
                     let absent = list.minus(&online);
-                    let message = format!("CPUs {absent} of process {:?} are not online", process.name);
+                    let message = super::not_online(&absent, &format!("of process {:?}", process.name));
                     found.error(span.clone(), message, format!("CPUs of this machine: {online}"), "");
                 } else if list.intersects(&shield) && !list.is_subset(&shield) {
                     found.error(
@@ -239,6 +242,23 @@ fn reservations(
     }
 }
 
+/// Finds files that do not exist. A file that another process creates first cannot be checked here, nor one whose name has
+/// macros.
+fn files(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
+    let process = &read.process;
+    if !process.after.is_empty() || process.hygiene.sandbox.is_some() {
+        return;
+    }
+    let folder = std::path::Path::new(process.dir.as_deref().unwrap_or_default());
+    for (file, span) in read.files.iter().filter(|(file, _)| !file.contains('$')) {
+        if let Err(why) = around.is_file(&folder.join(file)) {
+            let message = format!("process {:?} cannot read {file:?}: {why}", process.name);
+            let remedy = "a relative path begins in `dir` of the process, or in the plant file's folder";
+            found.error(span.clone(), message, "a file that exists", remedy);
+        }
+    }
+}
+
 fn existence(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagnostics<'_>) {
     let process = &read.process;
     let commands = [Some((&process.command, &read.command)), process.on_fault.as_ref().map(|c| (c, &read.on_fault))];
@@ -269,6 +289,7 @@ fn existence(read: &PlacedProcess, around: &dyn Surroundings, found: &mut Diagno
         let message = format!("process {:?} cannot work in `dir`: {why}", process.name);
         found.error(read.dir.clone(), message, "a folder that exists", format!("mkdir -p {dir}"));
     }
+    files(read, around, found);
     if let Some(user) = &process.user
         && !around.has_user(user)
     {

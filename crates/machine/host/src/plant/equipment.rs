@@ -56,7 +56,8 @@ pub(crate) fn read(
     if section.value("file").is_none() {
         section.missing("file", found);
     }
-    let file = section.words("file", found).map_or(String::new(), |(file, _)| file.to_owned());
+    let placed = section.words("file", found).map(|(file, span)| (file.to_owned(), span));
+    let file = placed.as_ref().map_or(String::new(), |(file, _)| file.clone());
     let server = section.words("server", found).map_or("main".to_owned(), |(server, _)| server.to_owned());
     let mut command: Vec<String> = ["tahti", "em", "serve"].map(str::to_owned).into();
     command.extend([file, "--server".to_owned(), server]);
@@ -66,6 +67,7 @@ pub(crate) fn read(
     // The manager's file sets the class of its real-time lane. The file can be reloaded at any time.
     let made = GeneratedCommand { command, has_own_priorities: true };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
+    read.files.extend(placed);
     if section.value("ready").is_none() {
         read.process.ready = Ready { when: ReadyCondition::Line(SERVING.to_owned()), within: READY_WITHIN };
     }

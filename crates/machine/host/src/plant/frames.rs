@@ -120,7 +120,8 @@ fn read(
                 table.iter().find(|(key, _)| *key.get_ref() == "name").and_then(|(_, name)| name.get_ref().as_str());
             let called = called.map_or("an activity".to_owned(), |name| format!("activity {:?}", clipped(name)));
             let section = Section::open(table, span, &keys::ACTIVITY, &called, found);
-            activity(&section, count, found).map(|read| (read, section.range()))
+            let budget = section.value("budget").map_or(section.range(), Spanned::span);
+            activity(&section, count, found).map(|read| (read, (section.range(), budget)))
         })
         .collect();
     let mut modes = Vec::new();
@@ -135,13 +136,19 @@ fn read(
     }
     // The budget of an incomplete activity is unknown, so errors about sums are not reported.
     let whole = activities.iter().all(|((_, whole), _)| *whole);
-    let (activities, places): (Vec<Activity>, Vec<Range<usize>>) =
+    let (activities, places): (Vec<Activity>, Vec<(Range<usize>, Range<usize>)>) =
         activities.into_iter().map(|((activity, _), place)| (activity, place)).unzip();
     let spec = Spec { name: name?.0, base, minors: minors?, activities, modes, reserve };
+    // One budget that is too long exceeds several sums; the first one is reported.
+    let mut exceeded = Vec::new();
     for refusal in Plan::admit(&spec).err().into_iter().flatten() {
         let place = refusal.activity.and_then(|activity| places.get(activity));
-        if whole || place.is_some() {
-            found.error(place.cloned().unwrap_or(section.range()), refusal.what, refusal.expected, "");
+        let (table, budget) = place.cloned().unwrap_or_else(|| (section.range(), section.range()));
+        if !refusal.is_sum && (whole || place.is_some()) {
+            found.error(table, refusal.what, refusal.expected, "");
+        } else if refusal.is_sum && whole && !exceeded.contains(&budget) {
+            found.error(budget.clone(), refusal.what, refusal.expected, "");
+            exceeded.push(budget);
         }
     }
     if !whole {

@@ -5,7 +5,7 @@ use super::model::{Cpus, Ready, ReadyCondition, ThreadRule};
 use super::process::{self, GeneratedCommand, PlacedProcess};
 use base::{CpuSet, DurNs, Policy};
 use std::ops::Range;
-use table::{Diagnostics, Section, clipped};
+use table::{Diagnostics, Placed, Section, clipped};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -150,10 +150,12 @@ pub(crate) fn read(
 ) -> PlacedProcess {
     let section = Section::open(table, span, &READ, called, found);
     let mut command: Vec<String> = vec!["tahti".into(), "ioc".into()];
-    if let Some((file, _)) = section.words("access", found) {
+    let mut files: Vec<Placed<String>> = Vec::new();
+    if let Some((file, span)) = section.words("access", found) {
         command.extend(["-a".into(), file.to_owned()]);
+        files.push((file.to_owned(), span));
     }
-    let loads = load(&section, &mut command, found);
+    let loads = load(&section, &mut command, &mut files, found);
     let scans = scan(&section, &mut command, found);
     let real_time = scans.iter().any(|(class, _)| class.is_real_time());
     ports(&section, &mut command, found);
@@ -171,7 +173,10 @@ pub(crate) fn read(
         command.push("--no-pvaccess".into());
     }
     match section.words("script", found) {
-        Some((script, _)) => command.push(script.to_owned()),
+        Some((script, span)) => {
+            command.push(script.to_owned());
+            files.push((script.to_owned(), span));
+        }
         None if loads == 0 => {
             let expected = "`load`, or a `script` that loads and ends with iocInit";
             found.error(
@@ -186,6 +191,7 @@ pub(crate) fn read(
     let made = GeneratedCommand { command, has_own_priorities: real_time };
     let mut read = process::read(&section, called, has_shield, Some(made), found);
     read.process.own_threads = scan_threads(scans);
+    read.files = files;
     if section.value("cpus").is_none() && real_time && has_shield {
         read.process.cpus = Cpus::Shield;
     }
@@ -217,7 +223,13 @@ pub(super) fn each<'t>(
     all
 }
 
-fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostics<'_>) -> usize {
+/// Reads the files to load into the command. Returns their number.
+fn load(
+    section: &Section<'_>,
+    command: &mut Vec<String>,
+    files: &mut Vec<Placed<String>>,
+    found: &mut Diagnostics<'_>,
+) -> usize {
     let loads = each(section, "load", &LOAD, found);
     for load in &loads {
         if load.value("file").is_none() {
@@ -238,6 +250,7 @@ fn load(section: &Section<'_>, command: &mut Vec<String>, found: &mut Diagnostic
             }
         };
         command.extend(["-m".into(), macros.to_owned(), option.into(), file.to_owned()]);
+        files.push((file.to_owned(), span));
     }
     loads.len()
 }

@@ -289,7 +289,10 @@ fn a_plant_whose_members_are_all_inactive_names_a_profile() {
     let found = findings(&joined(&wrong, &[], &[]), &["*"]);
     assert_eq!(
         found,
-        ["plant.toml:6 `profiles` in process \"a\" is a text", "plant.toml:10 a profile cannot be called \"a b\""]
+        [
+            "plant.toml:6 `profiles` in process \"a\" cannot be a text",
+            "plant.toml:10 a profile cannot be called \"a b\""
+        ]
     );
     let twice = format!("{PLANT}{}{}", process("a", "profiles = [\"debug\"]"), process("a", ""));
     assert_eq!(findings(&joined(&twice, &[], &[]), &[]), ["plant.toml:8 a second process \"a\", in another profile"]);

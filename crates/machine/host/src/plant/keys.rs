@@ -282,7 +282,7 @@ pub const PROCESS: Table = Table {
         key("log", r#"{ size = "1MiB", keep = 3 }"#, "table, see *log*", "see there", "Log files."),
         key(
             "heartbeat",
-            r#"{ within = "50ms", critical = true }"#,
+            r#"{ within = "50ms" }"#,
             "table, see *heartbeat*",
             "none",
             "Maximum time between two signs of life; a longer silence is a hang.",

@@ -7,6 +7,7 @@ mod across;
 mod alarms;
 pub mod archive;
 mod as_written;
+mod channels;
 mod dashboard;
 mod deadline;
 mod doc;
@@ -30,6 +31,7 @@ mod signal;
 mod variables;
 
 pub use alarms::{ALARM_KEYS, NOTIFY};
+pub use channels::channels;
 pub use deadline::DeadlineRule;
 pub use doc::{Page, document, pages};
 pub use frames::FRAME;
@@ -163,6 +165,13 @@ pub trait Surroundings {
     /// # Errors
     /// Why the path is not a usable folder.
     fn is_folder(&self, _folder: &Path) -> Result<(), Missing> {
+        Ok(())
+    }
+    /// Whether this file exists. A relative path begins in the plant file's folder.
+    ///
+    /// # Errors
+    /// The missing file.
+    fn is_file(&self, _file: &Path) -> Result<(), Missing> {
         Ok(())
     }
     /// Limits of the kernel for DEADLINE reservations.
@@ -513,7 +522,7 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
     if let Some(online) = around.online() {
         let absent = cpus.minus(&online);
         if !absent.is_empty() {
-            let message = format!("CPUs {absent} to be isolated are not online");
+            let message = not_online(&absent, "to be isolated");
             found.error(span, message, format!("CPUs of this machine: {online}"), "");
         } else if online.is_subset(&cpus) {
             let expected = format!("at least one of CPUs {online} for other tasks");
@@ -539,6 +548,15 @@ fn read_shield(section: &Section<'_>, around: &dyn Surroundings, found: &mut Dia
     }
     let parts = section.parsed("parts", found).map_or(crate::plan::ShieldParts::default(), |(parts, _)| parts);
     Some(Shield { cpus, profile, spare, required, irqs: placed, parts })
+}
+
+/// The message about CPUs that are not online.
+fn not_online(absent: &CpuSet, of: &str) -> String {
+    if absent.count() == 1 {
+        format!("CPU {absent} {of} is not online")
+    } else {
+        format!("CPUs {absent} {of} are not online")
+    }
 }
 
 /// The listed CPUs, or the best ones of this machine.

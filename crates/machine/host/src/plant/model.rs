@@ -479,6 +479,14 @@ impl Signal {
     pub const TERM: Self = Self(15);
     /// SIGINT.
     pub const INT: Self = Self(2);
+
+    /// Whether the signal comes from another process or a user, unlike signals for faults of the process itself.
+    #[must_use]
+    pub fn is_of_others(self) -> bool {
+        /// SIGHUP and SIGQUIT.
+        const FURTHER: [Signal; 2] = [Signal(1), Signal(3)];
+        [Self::INT, Self::KILL, Self::TERM].contains(&self) || FURTHER.contains(&self)
+    }
 }
 
 impl FromStr for Signal {

@@ -26,6 +26,8 @@ pub(crate) struct PlacedProcess {
     pub(crate) on_fault: Range<usize>,
     /// Positions of the CPUs in its thread rules.
     pub(crate) threads: Vec<Range<usize>>,
+    /// Files that it reads at its start, as written.
+    pub(crate) files: Vec<Placed<String>>,
 }
 
 const DAY: DurNs = DurNs::from_secs(24 * 3600);
@@ -159,6 +161,7 @@ pub(crate) fn read_as(
         on_fault: on_fault.map_or(header.clone(), |(_, span)| span),
         threads: threads.into_iter().map(|(_, span)| span).collect(),
         header,
+        files: Vec::new(),
     }
 }
 

@@ -285,8 +285,8 @@ fn rules_across_keys_are_checked() {
         ("heartbeat = { within = \"1s\", critical = true }", "there is no watchdog"),
         ("log = { size = \"1B\" }", "cannot be 1B"),
         ("env = { \"A=B\" = \"1\" }", "cannot be the name of a variable"),
-        ("env = { A = 1 }", "is a whole number"),
-        ("mlock = \"yes\"", "is a text"),
+        ("env = { A = 1 }", "cannot be a whole number"),
+        ("mlock = \"yes\"", "cannot be a text"),
     ] {
         let found = errors(&with(lines));
         assert!(found.iter().any(|message| message.contains(expected)), "{lines}: {found:?}");
@@ -797,6 +797,15 @@ fn a_frame_may_be_alone_in_its_plant() {
 }
 
 #[test]
+fn a_budget_that_does_not_fit_is_one_error_at_its_line() {
+    let text = FRAME.replace("budget = \"300us\"", "budget = \"11ms\"");
+    let found = check(&text, &Anywhere).found;
+    let [one] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(text.lines().nth(one.line - 1), Some("budget = \"11ms\""), "{one:?}");
+    assert!(one.message.contains("over-committed: "), "{one:?}");
+}
+
+#[test]
 fn a_frame_that_cannot_work_is_refused_with_the_arithmetic() {
     let findings = |from: &str, to: &str| {
         let text = FRAME.replace(from, to);
@@ -1014,6 +1023,33 @@ impl Surroundings for Folders {
     fn is_folder(&self, folder: &Path) -> Result<(), Missing> {
         if folder == Path::new("/root/none") { Err(Missing::File(folder.into())) } else { Ok(()) }
     }
+    fn is_file(&self, file: &Path) -> Result<(), Missing> {
+        if file.ends_with("none") { Err(Missing::File(file.into())) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_name_of_the_wrong_type_does_not_make_the_name_unknown_to_others() {
+    let text = "[plant]\nname = \"p\"\n[[process]]\nname = 5\ncommand = \"x\"\n[[process]]\nname = \"a\"\ncommand = \"x\"\nafter = [\"loop\"]\n";
+    let found = check(text, &Anywhere).found;
+    let texts: Vec<_> = found.iter().map(|one| (one.message.as_str(), one.expected.as_str())).collect();
+    assert_eq!(texts, [("`name` in a process cannot be a whole number", "a text in quotes")]);
+}
+
+#[test]
+fn a_missing_file_of_a_service_is_an_error_at_its_place_unless_another_process_may_create_it() {
+    let found = |text: &str| -> Vec<String> {
+        let checked = check(&format!("[plant]\nname = \"p\"\n{text}"), &Folders);
+        checked.found.iter().map(|one| format!("{}:{}: {}", one.line, one.column, one.message)).collect()
+    };
+    let missing = |key: &str| found(&format!("[[ioc]]\nname = \"i\"\ndir = \"x\"\n{key}"));
+    assert_eq!(missing("script = \"none\"\n"), ["6:10: process \"i\" cannot read \"none\": x/none does not exist"]);
+    assert_eq!(missing("script = \"$(TOP)/none\"\n"), Vec::<String>::new());
+    let made =
+        "[[process]]\nname = \"a\"\ncommand = \"x\"\n[[ioc]]\nname = \"i\"\nafter = [\"a\"]\nscript = \"none\"\n";
+    assert_eq!(found(made), Vec::<String>::new());
+    let wrong = found("[messages]\nname = \"main\"\n[[equipment]]\nname = \"e\"\nfile = \"none\"\n");
+    assert_eq!(wrong, ["7:8: process \"e\" cannot read \"none\": none does not exist"]);
 }
 
 #[test]

@@ -300,6 +300,15 @@ impl Surroundings for Machine {
         }
     }
 
+    fn is_file(&self, file: &Path) -> Result<(), Missing> {
+        let file = self.folder.join(file);
+        match std::fs::metadata(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Missing::File(file)),
+            // The loader reports other errors, with the rights of its user.
+            _ => Ok(()),
+        }
+    }
+
     fn reservations(&self) -> Reservations {
         let root = RootDir::machine();
         let number = |name: &str| root.read(&format!("/proc/sys/kernel/{name}")).ok()?.trim().parse::<i64>().ok();
