@@ -26,8 +26,10 @@ pub struct Scheduling {
 /// # Real-time
 /// One system call; allocates only for an error.
 pub fn set_scheduling(tid: Tid, scheduling: Scheduling) -> Result<()> {
-    try_set_scheduling(tid, scheduling)
-        .map_err(|errno| Error { doing: format!("set thread {tid} to {}", scheduling.policy), errno })
+    try_set_scheduling(tid, scheduling).map_err(|errno| {
+        let thread = if tid == 0 { "the calling thread".to_owned() } else { format!("thread {tid}") };
+        Error { doing: format!("set {thread} to {}", scheduling.policy), errno }
+    })
 }
 
 /// Like [`set_scheduling`], for callers that must not allocate even for an error.

@@ -38,6 +38,14 @@ pub(super) struct WatchArgs {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let look = Look::List { names: args.names.clone(), all: args.all };
     let mut list = ask(&args.which, &look)?;
+    // Without --all, alarms that are OK are not in the list.
+    if list.rows.is_empty() && !args.names.is_empty() {
+        let every = ask(&args.which, &Look::List { names: args.names.clone(), all: true })?;
+        if every.rows.is_empty() {
+            let names = args.names.join(" ");
+            return Err(format!("no alarm matches {names}; `tahti alarm list --all` lists all {}", every.alarms).into());
+        }
+    }
     if args.json {
         println!("{}", serde_json::json!(list));
         return Ok(());

@@ -1,5 +1,6 @@
 //! The doctor's report as text: verdicts first, then findings by severity, then checks without findings.
 
+use base::text::Counted;
 use host::doctor::{About, Entry, RemedyKind, Report, Severity, UseReport, Verdict};
 
 /// Maximum width of a line in columns.
@@ -81,12 +82,12 @@ fn footer(report: &Report, all: bool) -> String {
     let fine = count(Severity::Fine);
     let listed = if all || fine == 0 { "" } else { " (--all lists them)" };
     format!(
-        "\n{} checks: {} problems, {} warnings, {} unknown, {} notes, {fine} fine{listed}; --explain CHECK explains one\n",
-        report.findings.len(),
-        count(Severity::Problem),
-        count(Severity::Warning),
+        "\n{}: {}, {}, {} unknown, {}, {fine} fine{listed}; --explain CHECK explains one\n",
+        Counted(report.findings.len(), "check"),
+        Counted(count(Severity::Problem), "problem"),
+        Counted(count(Severity::Warning), "warning"),
         count(Severity::Unknown),
-        count(Severity::Note),
+        Counted(count(Severity::Note), "note"),
     )
 }
 
