@@ -5,7 +5,7 @@ use crate::out::{Colour, Painted};
 use host::plant::{Profiles, Signal};
 use keep::supervisor::control::{Client, Outcome, Reply, Request};
 use keep::supervisor::rundir::{RunDir, living, plants};
-use keep::supervisor::{plant_file, read_plant};
+use keep::supervisor::{fitted_outcome, plant_file, read_plant};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -157,7 +157,9 @@ pub(crate) fn connect(name: &str) -> Result<Client, Failure> {
             keep::supervisor::rundir::RunDirError::Unreachable { name: name.to_owned(), pid }.to_string()
         } else if living().iter().any(|living| living == name) {
             format!(
-                "plant {name:?} has lost its supervisor ({error}); its processes still run: `tahti up` continues it"
+                "plant {name:?} has lost its supervisor ({error}); its processes still run: `{}` continues it, and \
+                 `tahti down {name}` stops it then",
+                run.continued_by()
             )
         } else if plants().iter().any(|known| known == name) {
             format!("plant {name:?} is not up")
@@ -248,6 +250,8 @@ fn verdict(outcome: &Outcome, text: &str) -> ExitCode {
     if !rest.is_empty() {
         println!("{rest}");
     }
+    let last =
+        last.split_once(": ").map_or(last.to_owned(), |(life, _)| format!("{life}: {}", fitted_outcome(outcome)));
     println!("{}", Painted(outcome_colour(outcome), last));
     ExitCode::from(outcome.exit_status())
 }

@@ -157,7 +157,7 @@ fn merged(args: &Args, run: &RunDir) -> Result<(), Failure> {
     let process = (!args.all).then(|| args.name.as_deref().unwrap_or_default());
     let text = args.grep.as_deref().unwrap_or_default().to_lowercase();
     let fits =
-        |line: &Line| process.is_none_or(|name| name == line.process) && line.level() >= level && line.contains(&text);
+        |line: &Line| process.is_none_or(|name| name == line.process) && line.level >= level && line.contains(&text);
     let ago = |span: DurNs| stamp(sys::clock::wall_ns().saturating_sub(span.0.max(0).unsigned_abs()) / 1_000_000);
     let since = args.since.map_or_else(String::new, ago);
     let most = args.lines.unwrap_or(if args.since.is_some() { LINES_MAX } else { LINES }).min(LINES_MAX);
@@ -193,7 +193,7 @@ fn shown(process: &str) -> &str {
 
 /// Prints a line: time, name of the process padded to `width`, severity, text. Without `width` there is no name.
 fn print(line: &Line, width: Option<usize>) -> std::io::Result<()> {
-    let level = line.level();
+    let level = line.level;
     let word = format!("{:<7}", level.word());
     let text = Visible { text: &line.text, colours: crate::out::colours() };
     let name = width.map_or_else(String::new, |width| format!("{:<width$} ", shown(&line.process)));

@@ -207,7 +207,8 @@ fn run(
                 said.say(&all, |process, settled| !settled && what.names.iter().any(|name| name == process));
                 let process = all.processes.iter().find(|process| process.name == *name);
                 let process = process.ok_or_else(|| format!("{name} is no longer in the plant"))?;
-                let ended = process.ended.as_ref().map(|(_, cause)| cause.to_string());
+                let cause = process.ended.as_ref().map(|(_, cause)| cause);
+                let ended = cause.map(ToString::to_string);
                 match there(process, starts.get(name).copied().unwrap_or(0)) {
                     Ok(false) if !matches!(all.phase, Phase::Starting | Phase::Up) => {
                         return Err(format!("{name}: {}, and the plant goes down", process.state).into());
@@ -220,8 +221,8 @@ fn run(
                     }
                     Ok(false) => std::thread::sleep(LOOK_EVERY),
                     Err(why) => {
-                        let line = process.last_line.as_ref().map_or(String::new(), |line| format!(": {line}"));
-                        let ended = ended.map_or(String::new(), |cause| format!(" ({cause}{line})"));
+                        let line = process.last_line.as_deref();
+                        let ended = cause.map_or(String::new(), |cause| format!(" ({cause}{})", cause.behind(line)));
                         return Err(format!("{name}: {why}{ended}; see `tahti logs {name}`").into());
                     }
                 }

@@ -235,7 +235,7 @@ fn what_happens_within_its_limit_degrades_the_plant() {
     let ways = [
         way(Claim::Restarts, "restarted", "SIGKILL", signal("restarted", "KILL")),
         own(Claim::Threads, "ruled", "no thread matches"),
-        own(Claim::Skipped, "skipped", "no limit is set"),
+        own(Claim::Skipped, "skipped", "each one degrades the plant"),
         own(Claim::Value, "value", "late, more than least"),
     ];
     try_all(&mut total, &bench, &ways, "degraded");

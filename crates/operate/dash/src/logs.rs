@@ -78,7 +78,7 @@ impl Logs {
     fn push(&mut self, line: Line) {
         self.newest += 1;
         self.bytes += line.text.len();
-        self.lines.push_back((self.newest, line.level(), line));
+        self.lines.push_back((self.newest, line.level, line));
         while self.lines.len() > LINES_MAX || self.bytes > BYTES_MAX {
             let Some(old) = self.lines.pop_front() else { break };
             self.bytes -= old.2.text.len();
@@ -105,8 +105,8 @@ mod tests {
     fn logs(lines: &[(&str, Origin, &str)]) -> Logs {
         let mut logs = Logs::new(Reader::of_folder(std::env::temp_dir()));
         for (process, origin, text) in lines {
-            let (process, text) = ((*process).to_owned(), (*text).to_owned());
-            logs.push(Line { stamp: "2026-11-27T05:00:00.000Z".to_owned(), process, origin: *origin, text });
+            let mark = if *origin == Origin::Error { "[err] " } else { "" };
+            logs.push(Line::parse(process, format!("{mark}{text}").as_bytes(), "2026-11-27T05:00:00.000Z"));
         }
         logs
     }
@@ -144,7 +144,7 @@ mod tests {
         let mut logs = logs(&[("quiet", Origin::Output, "armed"), ("quiet", Origin::Output, "at rate")]);
         logs.reader = Reader::of_folder(run.clone());
         for _ in 0..2 * LINES_MAX {
-            logs.push(Line { stamp: String::new(), process: "a".into(), origin: Origin::Output, text: "x".into() });
+            logs.push(Line::parse("a", b"x", ""));
         }
         let answer = logs.look(&Filter { process: Some("quiet".into()), ..filter(0) }).unwrap();
         let texts: Vec<_> = answer["lines"].as_array().unwrap().iter().map(|line| line[4].clone()).collect();
@@ -161,11 +161,11 @@ mod tests {
         let mut logs = logs(&[]);
         let long = "x".repeat(1000);
         for _ in 0..LINES_MAX {
-            logs.push(Line { stamp: String::new(), process: "a".into(), origin: Origin::Output, text: long.clone() });
+            logs.push(Line::parse("a", long.as_bytes(), ""));
         }
         assert!(logs.bytes <= BYTES_MAX && logs.lines.len() == BYTES_MAX / 1000, "{} lines", logs.lines.len());
         for _ in 0..2 * LINES_MAX {
-            logs.push(Line { stamp: String::new(), process: "a".into(), origin: Origin::Output, text: "x".into() });
+            logs.push(Line::parse("a", b"x", ""));
         }
         assert_eq!((logs.lines.len(), logs.bytes), (LINES_MAX, LINES_MAX));
         assert_eq!(logs.newest, 3 * LINES_MAX as u64);

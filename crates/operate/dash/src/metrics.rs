@@ -72,9 +72,15 @@ fn of_plant(page: &mut Page, status: &Status, now: Now) {
     page.family("start_time_seconds", Kind::Gauge, "Start of the plant, in seconds since 1970.");
     page.sample(&[], now.wall_ns as f64 / 1e9 - seconds(now.mono - status.since));
     page.family("promises", Kind::Gauge, "Promises of the plant file by their present state.");
-    for (word, is) in [("kept", false), ("broken", true)] {
-        let count = status.health.iter().filter(|row| row.state.is_wrong() == is);
-        page.sample(&[("state", word)], count.filter(|row| row.state != RowState::NotDue).count() as f64);
+    for word in ["kept", "within", "unavailable", "broken"] {
+        let is = |state: RowState| match state {
+            RowState::Kept | RowState::Pending => word == "kept",
+            RowState::Within => word == "within",
+            RowState::Absent => word == "unavailable",
+            RowState::Broken | RowState::NotObserved => word == "broken",
+            RowState::NotDue => false,
+        };
+        page.sample(&[("state", word)], status.health.iter().filter(|row| is(row.state)).count() as f64);
     }
     let mut each = |name: &str, kind, help: &str, value: &dyn Fn(&ProcessStatus) -> Option<f64>| {
         page.family(name, kind, help);

@@ -168,7 +168,7 @@ async function acts() {
   const number = async () => Number(await row.locator("td").first().textContent());
   const killed = await number();
   process.kill(killed, "SIGKILL");
-  await row.filter({ hasText: /1SIGKILL, .* ago/ }).waitFor(patience);
+  await row.filter({ hasText: /1SIGKILL from outside, .* ago/ }).waitFor(patience);
   await row.filter({ hasNotText: String(killed) }).getByText("running", { exact: true }).waitFor(patience);
   await press(page, row.getByRole("button", { name: "restart steady", exact: true }));
   await page.getByRole("dialog").getByText("restart process steady?").waitFor(patience);

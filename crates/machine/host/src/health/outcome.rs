@@ -100,7 +100,9 @@ impl Reason {
             (None, _) => String::new(),
         };
         let mut text = format!("{}: {} [{}{line}]", self.subject, self.found, self.promise);
-        if !self.whole_life {
+        if !self.whole_life && self.lasted == DurNs::ZERO {
+            text += &format!(", at {}", time(self.from));
+        } else if !self.whole_life {
             text += &format!(", from {} for {}", time(self.from), time(self.lasted));
             if self.count > 1 {
                 text += &format!(" in {} incidents", self.count);

@@ -222,7 +222,7 @@ impl List<'_> {
         if process.on_fault.is_some() {
             self.add(name, Claim::SafeOutput, "on_fault sets safe outputs".to_owned(), &key("on_fault"));
         }
-        self.add(name, Claim::Available, "all requested properties are available".to_owned(), name);
+        self.add(name, Claim::Available, "everything that it requests is available".to_owned(), name);
         self.results(process);
         if own_service(process).is_some() {
             self.add(name, Claim::Serves, "works".to_owned(), name);
@@ -240,7 +240,7 @@ impl List<'_> {
         if has_loop || is_frame || process.miss_ratio_max.is_some() {
             let words = match process.miss_ratio_max {
                 Some(limit) => format!("skips at most {limit} of its periods"),
-                None => "skips no period".to_owned(),
+                None => "skipped periods, without a limit".to_owned(),
             };
             self.add(name, Claim::Skipped, words, &format!("{name}.miss_ratio_max")).whole_life = true;
         }
@@ -265,6 +265,7 @@ fn class_words(process: &Process) -> String {
     match (process.class, process.hygiene.nice) {
         (Policy::Other { .. }, Some(nice)) => format!("class other:{nice}"),
         (Policy::Batch { .. }, Some(nice)) => format!("class batch:{nice}"),
+        (class, _) if process.has_own_priorities => format!("class {class}; some threads set their own"),
         (class, _) => format!("class {class}"),
     }
 }

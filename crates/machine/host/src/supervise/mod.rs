@@ -150,6 +150,17 @@ impl Cause {
     pub const fn is_failure(&self) -> bool {
         !matches!(self, Self::Asked(_) | Self::Own(End::Exit(0)) | Self::NoStart(_))
     }
+
+    /// The text behind the cause: the last line of output, which need not be the cause, or the limit of memory. Empty without a
+    /// line.
+    #[must_use]
+    pub fn behind(&self, last_line: Option<&str>) -> String {
+        match (self, last_line) {
+            (_, None) => String::new(),
+            (Self::Own(End::OutOfMemory), Some(limit)) => format!(": {limit}"),
+            (_, Some(line)) => format!("; last line: \"{line}\""),
+        }
+    }
 }
 
 impl fmt::Display for End {
@@ -166,6 +177,7 @@ impl fmt::Display for End {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Own(End::Signal(signal)) if signal.is_of_others() => write!(f, "{signal} from outside"),
             Self::Own(end) => end.fmt(f),
             Self::Asked(end) => write!(f, "stopped ({end})"),
             Self::Hang => f.write_str("hang"),

@@ -599,3 +599,20 @@ fn a_plant_that_is_forced_down_kills_in_the_declared_order() {
     assert_eq!(bench.on(Event::Exited(0, End::Signal(Signal::KILL))), []);
     assert_eq!(bench.all.phase(), Phase::Down);
 }
+
+#[test]
+fn a_signal_of_another_process_is_named_as_such_and_a_last_line_is_not_called_the_cause() {
+    for (cause, text) in [
+        (Cause::Own(End::Signal(Signal::KILL)), "SIGKILL from outside"),
+        (Cause::Own(End::Signal(Signal::TERM)), "SIGTERM from outside"),
+        (Cause::Own(End::Signal(Signal(11))), "SIGSEGV"),
+        (Cause::Asked(End::Signal(Signal::KILL)), "stopped (SIGKILL)"),
+        (Cause::Own(End::OutOfMemory), "out of memory"),
+    ] {
+        assert_eq!(cause.to_string(), text);
+    }
+    let killed = Cause::Own(End::Signal(Signal::KILL));
+    assert_eq!(killed.behind(Some("armed: 1000 Hz")), "; last line: \"armed: 1000 Hz\"");
+    assert_eq!(killed.behind(None), "");
+    assert_eq!(Cause::Own(End::OutOfMemory).behind(Some("it used 1 MiB")), ": it used 1 MiB");
+}

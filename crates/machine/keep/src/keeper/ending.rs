@@ -8,6 +8,7 @@
 use super::protocol::{EXITS_NAME, End, Event, ExitRecord, Used, line};
 use super::running::{kill_left_behind, left_behind, signal_left_behind};
 use super::serve::{Keeper, unix_ms};
+use crate::supervisor::logs::Level;
 use base::DurNs;
 use rustix::event::Timespec;
 use std::io::Write;
@@ -90,11 +91,14 @@ impl Keeper {
         record.left_behind = record.left_behind.max(killed);
         // Final output of the descendants.
         self.output(LAST_CHUNKS);
-        record.last_line = self.child.take().and_then(|child| child.last_line());
+        let child = self.child.take();
+        let is_failure = record.end != End::Exit(0) && child.as_ref().is_some_and(|child| !child.asked);
+        record.last_line = child.and_then(|child| child.last_line());
         record.log_bytes_lost = self.log.lost();
         self.keep_record(&record);
         let name = self.spec.launch.name.clone();
-        self.say(&format!("{name} (PID {}) ended: {}", record.child.pid, record.end));
+        let level = if is_failure { Level::Error } else { Level::Info };
+        self.say_as(level, &format!("{name} (PID {}) ended: {}", record.child.pid, record.end));
         if record.left_behind > 0 {
             self.say(&format!("{} processes that it left behind were ended, {killed} by SIGKILL", record.left_behind));
         }

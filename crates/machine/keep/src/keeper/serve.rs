@@ -8,6 +8,7 @@ use super::silence::Silence;
 use crate::group::{Group, MARK};
 use crate::launch::{self, Shortfall, Terminal, start_ticks};
 use crate::notify::{self, Notification, Notify, NotifyError};
+use crate::supervisor::logs::Level;
 use base::MonoNs;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
@@ -286,7 +287,7 @@ impl Keeper {
     }
 
     pub(super) fn launch_failed(&mut self, why: String) {
-        self.say(&why);
+        self.say_as(Level::Error, &why);
         self.launch_error = Some(why.clone());
         self.tell(&Event::LaunchFailed(why));
     }
@@ -325,7 +326,12 @@ impl Keeper {
 
     /// Prints a message of the keeper in the log and on consoles.
     pub(super) fn say(&mut self, text: &str) {
-        self.log.append(Stream::Keeper, format!("{text}\n").as_bytes(), unix_ms());
+        self.say_as(Level::Info, text);
+    }
+
+    /// Prints a message of this severity in the log and on consoles.
+    pub(super) fn say_as(&mut self, level: Level, text: &str) {
+        self.log.append(Stream::Keeper, format!("{}{text}\n", level.mark()).as_bytes(), unix_ms());
         self.show(format!("@@@ {text}\r\n").as_bytes());
     }
 

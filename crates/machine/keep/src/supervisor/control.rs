@@ -245,7 +245,7 @@ impl ProcessStatus {
     #[must_use]
     pub fn last_end(&self, now: MonoNs) -> Option<String> {
         let (at, cause) = self.ended.as_ref()?;
-        let line = self.last_line.as_ref().map_or(String::new(), |line| format!(": {line}"));
+        let line = cause.behind(self.last_line.as_deref());
         Some(format!("{cause}, {} ago{line}", super::short(now - *at)))
     }
 }

@@ -3,6 +3,7 @@
 
 mod ending;
 mod figures;
+mod news;
 #[cfg(test)]
 mod observers;
 mod place;
@@ -28,6 +29,7 @@ use host::health::{
 };
 use host::plant::{Bounds, Process, ReadyCondition};
 use host::supervise::{Cause, Phase, State, Troubles, Unit};
+use news::{Broken, News};
 use place::{Place, Room};
 use reached::Reached;
 use std::borrow::Cow;
@@ -77,6 +79,7 @@ pub(crate) struct Health {
     shield_due: MonoNs,
     /// The observations of the previous supervisor are lost, and this has not been recorded in the table yet.
     lost: bool,
+    broken: Broken,
 }
 
 /// State kept for a process between passes.
@@ -87,6 +90,8 @@ struct Memory {
     born: MonoNs,
     threads: Threads,
     restarts: u64,
+    /// The end before its last restart.
+    failed_by: String,
     log_bytes_lost: u64,
     /// How often its limits took effect.
     reached: Reached,
@@ -135,6 +140,7 @@ impl Health {
             output_lost: None,
             shield_due: MonoNs(0),
             lost: false,
+            broken: Broken::default(),
         }
     }
 
@@ -193,6 +199,13 @@ impl Health {
         self.table.outcome(now)
     }
 
+    /// The rows that broke or are kept again since the last call.
+    pub(crate) fn news(&mut self, now: MonoNs, processes: &Processes) -> Vec<News> {
+        let is_faulted =
+            |name: &str| processes.iter().any(|(unit, _)| unit.spec.name == name && unit.state == State::Faulted);
+        self.broken.news(now, &self.table, is_faulted)
+    }
+
     /// Time of the next pass.
     pub(crate) fn due(&self) -> MonoNs {
         self.due
@@ -236,7 +249,10 @@ impl Health {
             }
             let found = match (unit.history.starts, unit.history.ready) {
                 (0, _) => format!("it was never started{}", waits_for(unit, view.processes)),
-                (_, None) => format!("it was never ready{}", after_end(": ", unit, supervised)),
+                (_, None) => {
+                    let missing = view.site.process(name).and_then(|process| process.ready.when.missing());
+                    never_ready(unit, missing, super::status::end_in_words(unit, supervised))
+                }
                 _ => continue,
             };
             self.table.observe(now, name, Claim::Runs, Observation::Broken(found));
@@ -254,6 +270,14 @@ impl Health {
         let found = Threads::default().read(child.pid, process, site);
         if !found.is_dead {
             settings(&mut self.table, now, process, &found, &one.shortfalls, reshield);
+        }
+    }
+
+    /// The observation of processes that are down after a failure when the plant begins to stop: they do not run.
+    pub(crate) fn close_down(&mut self, now: MonoNs, view: &View<'_>) {
+        for (unit, supervised) in view.processes.iter().filter(|(unit, _)| !unit.retired && is_down(unit)) {
+            let found = format!("it was down at the end of the plant{}", after_end(": ", unit, supervised));
+            self.table.observe(now, &unit.spec.name, Claim::Runs, Observation::Broken(found));
         }
     }
 
@@ -337,8 +361,10 @@ impl Health {
         table.observe(now, name, Claim::Heartbeat, heartbeat);
         let more = history.restarts.saturating_sub(memory.restarts);
         memory.restarts = history.restarts;
-        let last = after_end(", last after ", unit, supervised);
-        table.observe(now, name, Claim::Restarts, restarts(unit, more, &last));
+        if more > 0 || unit.state == State::Faulted {
+            memory.failed_by = after_end(", last after ", unit, supervised);
+        }
+        table.observe(now, name, Claim::Restarts, restarts(now, unit, more, &memory.failed_by));
         table.observe(now, name, Claim::Stops, ending::stops(unit));
         // Threads may begin a moment after the start.
         let has_rules = unit.state == State::Running && now - memory.born > LATE || has_ended;
@@ -567,6 +593,24 @@ fn after_end(before: &str, unit: &Unit, one: &Supervised) -> String {
     super::status::end_in_words(unit, one).map_or(String::new(), |end| format!("{before}{end}"))
 }
 
+/// Why a process was never ready: what is `missing`, unless it `ended` by itself, which comes first then.
+fn never_ready(unit: &Unit, missing: Option<String>, ended: Option<String>) -> String {
+    let is_own =
+        unit.history.ended.as_ref().is_some_and(|(_, cause)| !matches!(cause, Cause::NotReady | Cause::Asked(_)));
+    let reasons = if is_own { [ended, None] } else { [missing, ended] };
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
+    let colon = if reasons.is_empty() { "" } else { ": " };
+    format!("it was never ready{colon}{}", reasons.join("; "))
+}
+
+/// Whether a process that was ready has failed since, and does not run again.
+fn is_down(unit: &Unit) -> bool {
+    let has_failed = |cause: &Cause| cause.is_failure() || matches!(cause, Cause::NoStart(_));
+    matches!(unit.state, State::Resting { .. } | State::Launching | State::Warming { .. })
+        && unit.history.ready.is_some()
+        && unit.history.ended.as_ref().is_some_and(|(_, cause)| has_failed(cause))
+}
+
 /// The processes that must be ready before `unit` and never were.
 fn waits_for(unit: &Unit, processes: &Processes) -> String {
     let never = unit.spec.after.iter().filter(|id| processes.unit(**id).history.ready.is_none());
@@ -600,7 +644,13 @@ fn runs(unit: &Unit, for_ever: bool, letter: Option<char>, phase: Phase, after: 
         }
         (State::Running, Some(_)) | (State::Finished, _) => Observation::Kept,
         (State::Resting { .. }, _) => Observation::Within(format!("waits for its restart{after}")),
-        (State::Faulted, _) => Observation::Broken(format!("its fault is latched{after}")),
+        (State::Faulted, _) => {
+            let remedy = match phase {
+                Phase::Up => format!("; `tahti start {}` starts it again", unit.spec.name),
+                _ => String::new(),
+            };
+            Observation::Broken(format!("its fault is latched{after}{remedy}"))
+        }
         (State::Idle, _) if matches!(phase, Phase::Starting | Phase::Up) => {
             let why = if unit.word() == "stopped" { "stopped on request" } else { "waits for processes before it" };
             Observation::NotDue(why.to_owned())
@@ -618,15 +668,22 @@ fn once(more: u64, what: &str) -> Observation {
     }
 }
 
-fn restarts(unit: &Unit, more: u64, last: &str) -> Observation {
-    if more == 0 {
-        return Observation::Kept;
-    }
-    let times = match unit.history.restarts {
+/// Observes the restarts: within the limit while there was one within the window, broken once the fault is latched because of
+/// their number. `more`: restarts since the last pass. `last` names the last end.
+fn restarts(now: MonoNs, unit: &Unit, more: u64, last: &str) -> Observation {
+    let (history, rule) = (&unit.history, &unit.spec.restart);
+    let recent = history.recent.iter().filter(|at| now - **at < rule.window).count();
+    let times = match history.restarts {
         1 => "once".to_owned(),
         times => format!("{times} times"),
     };
-    Observation::Within(format!("restarted {times}{last}"))
+    if unit.state == State::Faulted && !history.recent.is_empty() && history.recent.len() >= rule.limit as usize {
+        return Observation::Broken(format!("restarted {times}, and failed once more{last}"));
+    }
+    match (recent, more) {
+        (0, 0) => Observation::Kept,
+        _ => Observation::Within(format!("restarted {times}{last}")),
+    }
 }
 
 /// Whether logs and evidence are kept. `more`: lines lost since the last pass. `full`: the report about the room; `None` if the

@@ -55,6 +55,22 @@ impl Level {
             Self::Error => "error",
         }
     }
+
+    /// The mark of a line that tahti writes itself.
+    #[must_use]
+    pub(crate) const fn mark(self) -> &'static str {
+        match self {
+            Self::Info => "",
+            Self::Warning => "[warning] ",
+            Self::Error => "[error] ",
+        }
+    }
+
+    /// The severity by the mark at the start of a line that tahti wrote, and the rest of the line.
+    fn of_mark(text: &str) -> (Self, &str) {
+        let marked = |level: Self| text.strip_prefix(level.mark()).map(|rest| (level, rest));
+        marked(Self::Error).or_else(|| marked(Self::Warning)).unwrap_or((Self::Info, text))
+    }
 }
 
 /// Origin of a line.
@@ -77,6 +93,8 @@ pub struct Line {
     pub process: String,
     /// Its origin.
     pub origin: Origin,
+    /// Its severity.
+    pub level: Level,
     /// The text, without control characters at its end.
     pub text: String,
 }
@@ -100,19 +118,22 @@ impl Line {
         } else {
             (Origin::Output, rest)
         };
-        Self { stamp: stamp.to_owned(), process: process.to_owned(), origin, text: text.to_owned() }
+        let (level, text) = match origin {
+            Origin::Tahti => Level::of_mark(text),
+            Origin::Output | Origin::Error => (Self::level_of(origin, text), text),
+        };
+        Self { stamp: stamp.to_owned(), process: process.to_owned(), origin, level, text: text.to_owned() }
     }
 
-    /// Severity, from the first word, as in `[ERROR] no water`, and the origin. A line such as `0 errors` is neither an error
-    /// nor a warning.
-    #[must_use]
-    pub fn level(&self) -> Level {
-        let mut words = self.text.split(|one: char| !one.is_alphanumeric());
+    /// Severity of a line of a process, from the first word, as in `[ERROR] no water`, and the origin. A line such as `0 errors`
+    /// is neither an error nor a warning.
+    fn level_of(origin: Origin, text: &str) -> Level {
+        let mut words = text.split(|one: char| !one.is_alphanumeric());
         let first = words.find(|word| !word.is_empty()).unwrap_or_default();
         let is = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(first));
         if is(&["error", "err", "fatal", "critical", "panic", "fault", "failed"]) {
             Level::Error
-        } else if self.origin == Origin::Error || is(&["warning", "warn"]) {
+        } else if origin == Origin::Error || is(&["warning", "warn"]) {
             Level::Warning
         } else {
             Level::Info
@@ -414,8 +435,7 @@ mod tests {
 
     #[test]
     fn only_the_first_word_of_a_line_makes_it_an_error_or_a_warning() {
-        let of =
-            |origin, text: &str| Line { stamp: String::new(), process: "a".into(), origin, text: text.into() }.level();
+        let of = Line::level_of;
         for text in ["error: no water", "[ERROR] no water", "  Fatal", "Failed to open"] {
             assert_eq!(of(Origin::Output, text), Level::Error, "{text}");
         }
@@ -426,6 +446,21 @@ mod tests {
             assert_eq!(of(Origin::Output, text), Level::Info, "{text}");
         }
         assert_eq!(of(Origin::Error, "0 errors"), Level::Warning);
+    }
+
+    #[test]
+    fn a_line_that_tahti_wrote_has_the_severity_of_its_mark_and_not_of_its_words() {
+        let of = |process: &str, text: &str| {
+            let line = Line::parse(process, format!("2026-11-27T05:00:01.000Z {text}").as_bytes(), "");
+            (line.level, line.text)
+        };
+        let seen = |level, text: &str| (level, text.to_owned());
+        assert_eq!(of("", "[error] a: ended: exit 3"), seen(Level::Error, "a: ended: exit 3"));
+        assert_eq!(of("", "[warning] a: restart 1 of 5 in 1s"), seen(Level::Warning, "a: restart 1 of 5 in 1s"));
+        assert_eq!(of("", "error: started"), seen(Level::Info, "error: started"), "a process can be called \"error\"");
+        let ended = "a (PID 7) ended: signal 9";
+        assert_eq!(of("a", &format!("@@@ [error] {ended}")), seen(Level::Error, ended));
+        assert_eq!(of("a", "[error] no water"), seen(Level::Error, "[error] no water"), "a process's own text");
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod watchdog;
 pub use crate::page::Figures;
 pub use probe::{Machine, Thread, threads};
 pub use pulses::{FRAME_PULSES, VALUE_TOLD};
-pub use reporter::{brief, fitted, hang, short};
+pub use reporter::{brief, fitted, fitted_outcome, hang, short};
 pub(crate) use service::VARIABLES as SERVICE_VARIABLES;
 pub use status::guest_note;
 
@@ -268,7 +268,7 @@ pub fn up(options: &Options) -> Result<Exit, UpError> {
         tell.forward(crate::forward::Forward::new(also, &plant.name, "tahti"));
     }
     if let Some(why) = unreadable {
-        tell.event(now, "tahti", &format!("the state file of an earlier supervisor cannot be used: {why}"));
+        tell.warning(now, "tahti", &format!("the state file of an earlier supervisor cannot be used: {why}"));
     }
     let for_ = options.for_.or(options.compare.then_some(DurNs::from_secs(60)));
     let until = for_.map(|span| now + span);

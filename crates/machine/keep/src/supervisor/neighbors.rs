@@ -104,7 +104,7 @@ impl Neighbor {
                 let why = match error.kind() {
                     io::ErrorKind::PermissionDenied => "root, its user and its operators may ask".to_owned(),
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        format!("it has lost its supervisor; `tahti up {}` continues it", self.run.name())
+                        format!("it has lost its supervisor; `{}` continues it", self.run.continued_by())
                     }
                     io::ErrorKind::WouldBlock => "its supervisor does not answer in time".to_owned(),
                     _ => error.to_string(),

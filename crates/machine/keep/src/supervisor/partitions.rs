@@ -119,13 +119,17 @@ impl Watch {
         self.due = now + LOOK_EVERY;
         let drift = match site.partitions.drift(&mut machine()) {
             Ok(drift) => drift,
-            Err(why) => return tell.event(now, "tahti", &format!("partitions cannot be read: {why}")),
+            Err(why) => return tell.warning(now, "tahti", &format!("partitions cannot be read: {why}")),
         };
         let mut found = BTreeMap::new();
         for (name, drift) in drift {
             let words = words(&drift);
             if self.reported.get(&drift.label) != Some(&words) {
-                tell.event(now, "tahti", &format!("partition {name:?}: another program has written a bound: {words}"));
+                tell.warning(
+                    now,
+                    "tahti",
+                    &format!("partition {name:?}: another program has written a bound: {words}"),
+                );
             }
             found.insert(drift.label, words);
         }

@@ -276,7 +276,7 @@ impl Supervised {
             ReadyCondition::Started | ReadyCondition::Line(_) | ReadyCondition::Notify => None,
         };
         if let Some(text) = text {
-            tell.event(mono_now(), &process.name, &text);
+            tell.warning(mono_now(), &process.name, &text);
         }
     }
 }

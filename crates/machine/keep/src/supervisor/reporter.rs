@@ -1,9 +1,11 @@
 //! The supervisor's messages: to the terminal, and with a timestamp to its log.
 
+use super::logs::Level;
 use super::sink::Sink;
 use crate::appended::Appended;
 use crate::forward::Forward;
 use base::{DurNs, MonoNs, Visible};
+use host::health::Outcome;
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 use sys::clock::mono_now;
@@ -111,8 +113,23 @@ impl Reporter {
 
     /// Reports an event.
     pub(crate) fn event(&mut self, now: MonoNs, who: &str, what: &str) {
+        self.message(Level::Info, now, who, what);
+    }
+
+    /// Reports a warning.
+    pub(crate) fn warning(&mut self, now: MonoNs, who: &str, what: &str) {
+        self.message(Level::Warning, now, who, what);
+    }
+
+    /// Reports an error.
+    pub(crate) fn error(&mut self, now: MonoNs, who: &str, what: &str) {
+        self.message(Level::Error, now, who, what);
+    }
+
+    /// Reports an event of this severity.
+    pub(crate) fn message(&mut self, level: Level, now: MonoNs, who: &str, what: &str) {
         self.line(&self.wrapped(now, who, what));
-        self.record(who, what);
+        self.record(level, who, what);
     }
 
     /// Prints a message on the terminal only.
@@ -125,7 +142,7 @@ impl Reporter {
         if self.shortfalls.iter().any(|(_, known)| *known == what) {
             return;
         }
-        self.event(mono_now(), who, &what);
+        self.warning(mono_now(), who, &what);
         self.shortfalls.push((who.to_owned(), what));
     }
 
@@ -180,8 +197,8 @@ impl Reporter {
         }
     }
 
-    fn record(&mut self, who: &str, what: &str) {
-        let text = format!("{} {who}: {what}\n", utc_now());
+    fn record(&mut self, level: Level, who: &str, what: &str) {
+        let text = format!("{} {}{who}: {what}\n", utc_now(), level.mark());
         match &mut self.log {
             Log::Here(log, lost) => *lost += u64::from(log.write_all(text.as_bytes()).is_err()),
             Log::Aside(sink) => sink.say(text),
@@ -207,6 +224,23 @@ pub fn fitted(start: &str, text: &str) -> String {
         true => hang(start, text, terminal_columns()),
         false => format!("{start}{text}"),
     }
+}
+
+/// The outcome for standard output: on a terminal each reason on a line, failures first; in a pipe or file all on one line.
+#[must_use]
+pub fn fitted_outcome(outcome: &Outcome) -> String {
+    match std::io::stdout().is_terminal() {
+        true => outcome_in_lines(outcome, terminal_columns()),
+        false => outcome.words(short),
+    }
+}
+
+/// The outcome, and each reason on a line.
+fn outcome_in_lines(outcome: &Outcome, columns: usize) -> String {
+    let reasons = outcome.reasons().iter();
+    let lines =
+        reasons.map(|reason| "\n".to_owned() + &hang(&format!("  {}: ", reason.word()), &reason.words(short), columns));
+    outcome.word().to_owned() + &lines.collect::<String>()
 }
 
 /// `start` followed by `text`. If longer than `columns`, `text` is wrapped between words and indented to its first word. A
@@ -287,6 +321,30 @@ mod tests {
         assert_eq!(hang("a ", "fits  as it is", 100), "a fits  as it is");
         let narrow = "word ".repeat(30);
         assert_eq!(hang("a ", &narrow, 12), format!("a {narrow}"), "a narrow terminal wraps by itself");
+    }
+
+    #[test]
+    fn each_reason_of_an_outcome_has_its_line_on_a_terminal() {
+        let reason = |subject: &str, is_failure| host::health::Reason {
+            subject: subject.to_owned(),
+            promise: "runs".to_owned(),
+            line: Some(3),
+            file: None,
+            found: "word ".repeat(8) + "end",
+            from: DurNs::from_secs(1),
+            lasted: DurNs::from_secs(2),
+            lasts: false,
+            count: 1,
+            whole_life: false,
+            is_failure,
+        };
+        let text = outcome_in_lines(&Outcome::Failed(vec![reason("a", true), reason("b", false)]), 60);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines[0], "failed");
+        assert!(lines[1].starts_with("  failed: a: word") && lines[3].starts_with("  degraded: b: word"), "{text}");
+        assert!(lines.iter().all(|line| line.len() <= 60), "{text}");
+        assert_eq!(outcome_in_lines(&Outcome::Good, 60), "good");
     }
 
     #[test]

@@ -533,6 +533,15 @@ impl RunDir {
         fs::read_link(self.path.join(SHIELD_MARK)).is_ok_and(|to| to.as_os_str() == boot().as_str())
     }
 
+    /// The command that continues the plant after its supervisor was killed.
+    #[must_use]
+    pub fn continued_by(&self) -> String {
+        match self.saved() {
+            Ok(Some(saved)) => format!("tahti up {}", saved.file.display()),
+            Ok(None) | Err(_) => format!("tahti up {}", self.name()),
+        }
+    }
+
     /// The state stored by the last supervisor of this boot, if any.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Safe-output commands, which put the equipment into a safe state. They run in parallel with everything else.
 
+use super::logs::Level;
 use super::processes::Processes;
 use super::reporter::Reporter;
 use super::site::Site;
@@ -103,7 +104,7 @@ impl SafeOutputs {
         match start() {
             Ok(child) => self.0.push(Run { id, process: child, until: now + WITHIN, killed: false }),
             Err(why) => {
-                tell.event(now, &process.name, &format!("SAFE-OUTPUT COMMAND DID NOT START: {why}"));
+                tell.error(now, &process.name, &format!("SAFE-OUTPUT COMMAND DID NOT START: {why}"));
                 runs.note(Some(format!("did not start: {why}")));
             }
         }
@@ -130,7 +131,8 @@ impl SafeOutputs {
                 Some((what, why)) => format!("SAFE-OUTPUT COMMAND {what}: {why}"),
                 None => "safe-output command done".to_owned(),
             };
-            tell.event(now, processes.name(run.id), &text);
+            let level = if failure.is_some() { Level::Error } else { Level::Info };
+            tell.message(level, now, processes.name(run.id), &text);
             let failure = failure.map(|(what, why)| format!("{}: {why}", what.to_lowercase()));
             processes[run.id].safe_outputs.note(failure);
             goes_on

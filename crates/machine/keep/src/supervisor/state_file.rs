@@ -47,7 +47,7 @@ impl StateFile {
             }
             // The plant continues. If the supervisor were killed now, its successor would continue from an older state.
             Err(error) if !std::mem::replace(&mut self.failed, true) => {
-                tell.event(mono_now(), "tahti", &error.to_string());
+                tell.error(mono_now(), "tahti", &error.to_string());
             }
             Err(_) => {}
         }

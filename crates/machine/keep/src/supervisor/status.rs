@@ -12,10 +12,10 @@ use crate::family::Parents;
 use crate::group::{Group, MEMORY, TASKS};
 use crate::launch::start_ticks;
 use crate::page::Page;
+use base::text::Counted;
 use base::{DurNs, MonoNs};
-use host::health::Outcome;
 use host::plant::Process;
-use host::supervise::{Phase, State, Unit};
+use host::supervise::{Cause, Phase, State, Unit};
 use rustix::fs::OFlags;
 use std::cell::OnceCell;
 use std::fmt::Write as _;
@@ -88,16 +88,17 @@ fn process_status(site: &Site, unit: &Unit, one: &Supervised, parents: &OnceCell
     })
 }
 
-/// Last line of output before a process's last end, if the end was a failure.
-fn last_line(unit: &Unit, one: &Supervised) -> Option<String> {
-    let failed = unit.history.ended.as_ref().is_some_and(|(_, cause)| cause.is_failure());
-    one.last_line.clone().filter(|_| failed)
+/// Last line of output before a process's last end, if the end was a failure. A process that was not ready in time has written
+/// its last line after SIGTERM, so that line explains nothing.
+pub(super) fn last_line(unit: &Unit, one: &Supervised) -> Option<String> {
+    let (_, cause) = unit.history.ended.as_ref()?;
+    one.last_line.clone().filter(|_| cause.is_failure() && *cause != Cause::NotReady)
 }
 
 /// The last end of a process, with the last line of its output if the end was a failure.
 pub(super) fn end_in_words(unit: &Unit, one: &Supervised) -> Option<String> {
     let (_, cause) = unit.history.ended.as_ref()?;
-    Some(last_line(unit, one).map_or(cause.to_string(), |line| format!("{cause}: {line}")))
+    Some(format!("{cause}{}", cause.behind(last_line(unit, one).as_deref())))
 }
 
 /// First line of the note that a guest's process has stored in its folder; `None` for other processes. The folder may belong
@@ -196,14 +197,13 @@ fn known(time: Option<DurNs>) -> String {
     time.map_or_else(|| "?".to_owned(), short)
 }
 
-/// The final report. The last line contains the verdict with its reasons.
+/// The final report, up to the verdict with its reasons.
 pub(crate) fn verdict(
     site: &Site,
     processes: &Processes,
     compare: Option<&Compare>,
     lowered: &Lowered,
     tell: &Reporter,
-    outcome: &Outcome,
 ) -> String {
     let mut text = format!("{:<16} {:<10} {:>6} {:>8}  last end\n", "process", "state", "starts", "restarts");
     for (unit, one) in processes.iter().filter(|(unit, _)| !unit.retired || unit.state.is_alive()) {
@@ -226,11 +226,11 @@ pub(crate) fn verdict(
         let Some(page) = one.page.as_ref().and_then(Page::status) else { continue };
         let _ = writeln!(
             text,
-            "loop {}: {} cycles of {}, {} periods skipped; wake-up latency p50 {}, p99 {}, p99.9 {}, max {}",
+            "loop {:?}: {} cycles of {}, {} skipped; wake-up latency p50 {}, p99 {}, p99.9 {}, max {}",
             unit.spec.name,
             page.cycles,
             page.period,
-            page.misses,
+            Counted(usize::try_from(page.misses).unwrap_or(usize::MAX), "period"),
             known(page.wake.p50),
             known(page.wake.p99),
             known(page.wake.p999),
@@ -247,7 +247,7 @@ pub(crate) fn verdict(
         let _ = writeln!(text, "{} lines could not be written to the log", tell.lost());
     }
     // Writing to a String cannot fail.
-    let _ = write!(text, "up for {}: {}", short(mono_now() - site.since), outcome.words(short));
+    let _ = write!(text, "up for {}: ", short(mono_now() - site.since));
     text
 }
 

@@ -4,6 +4,7 @@
 //! plant disarms the watchdog. Heartbeats are checked here as well as by the guard, because the watchdog must work without a
 //! guard.
 
+use super::logs::Level;
 use super::processes::Processes;
 use super::reporter::Reporter;
 use crate::watchdog::Watchdog;
@@ -143,7 +144,7 @@ impl Armed {
                     self.device.timeout()
                 ),
             };
-            tell.event(now, "watchdog", &text);
+            tell.message(if silent.is_empty() { Level::Info } else { Level::Error }, now, "watchdog", &text);
         }
     }
 

@@ -81,7 +81,7 @@ function chosen(processes) {
 }
 
 function lastEnd({ ended }) {
-  return ended ? `${ended.cause}, ${time(ended.ago_ns)} ago${ended.last_line ? `: ${ended.last_line}` : ""}` : "";
+  return ended ? `${ended.cause}, ${time(ended.ago_ns)} ago${ended.detail}` : "";
 }
 
 function showList(plant) {

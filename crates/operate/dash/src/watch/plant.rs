@@ -83,7 +83,7 @@ impl Processes {
             "trouble": one.trouble, "evidence": one.evidence, "started_ns": one.started.map(|at| (status.now - at).0),
             "environment": one.automatic,
             "ended": one.ended.as_ref().map(|(at, cause)| {
-                json!({ "ago_ns": (status.now - *at).0, "cause": cause.to_string(), "last_line": one.last_line })
+                json!({ "ago_ns": (status.now - *at).0, "cause": cause.to_string(), "detail": cause.behind(one.last_line.as_deref()) })
             }),
             "loop": one.loop_page.as_ref().map(figures), "value": one.value,
             "threads": threads,

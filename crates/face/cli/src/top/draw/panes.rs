@@ -130,7 +130,7 @@ pub(super) fn log(name: &str, lines: Option<&VecDeque<LogLine>>, room: u16) -> V
     let newest = &lines[lines.len().saturating_sub(room)..];
     let row = |line: &&LogLine| {
         let time = line.stamp.get(11..19).unwrap_or_default();
-        let words = match line.level() {
+        let words = match line.level {
             Level::Info => text(&line.text),
             Level::Warning => coloured(Color::Yellow, &line.text),
             Level::Error => coloured(Color::Red, &line.text),

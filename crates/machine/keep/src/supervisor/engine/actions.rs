@@ -5,8 +5,11 @@ use crate::keeper::protocol::{self, KeeperSpec, Request, Target};
 use crate::launch::{self, CapabilityError, InheritedFd};
 use crate::page::PageError;
 use crate::supervisor::connection::{Asker, ConnectionError};
+use crate::supervisor::logs::Level;
 use crate::supervisor::reporter::short;
+use crate::supervisor::status;
 use base::DurNs;
+use host::health::own_service;
 use host::plant::Signal;
 use host::supervise::{Cause, Event, Id, Note};
 use sys::clock::mono_now;
@@ -113,11 +116,8 @@ impl Engine {
             Note::Ready(after) => format!("ready {} after its start", short(*after)),
             Note::Ended(cause @ Cause::NoStart(_)) => cause.to_string(),
             Note::Ended(cause) => {
-                let last_line = self.processes[id].last_line.as_ref().filter(|_| cause.is_failure());
-                match last_line {
-                    Some(line) => format!("ended: {cause}: {line} ({})", self.detail(id).trim_start()),
-                    None => format!("ended: {cause}{}", self.detail(id)),
-                }
+                let line = cause.behind(status::last_line(unit, &self.processes[id]).as_deref());
+                format!("ended: {cause}{}{line}", self.detail(id))
             }
             Note::RestartIn(pause, used) => format!("restart {used} of {} in {pause}", unit.spec.restart.limit),
             Note::Latched(cause) => format!(
@@ -129,9 +129,26 @@ impl Engine {
                 let missing = when.filter(|_| *cause == Cause::NotReady).and_then(|when| when.missing());
                 format!("trouble: {cause}{}", missing.map_or(String::new(), |missing| format!(": {missing}")))
             }
-            Note::GroupStop => "failed to start: the plant goes down".to_owned(),
+            Note::GroupStop => format!("failed to start: the plant goes down{}", self.files_check(&unit.spec.name)),
         };
-        self.tell.event(mono_now(), &unit.spec.name, &text);
+        let level = match note {
+            Note::Ended(cause) if !cause.is_failure() && !matches!(cause, Cause::NoStart(_)) => Level::Info,
+            Note::Ready(_) => Level::Info,
+            Note::RestartIn(..) | Note::Trouble(_) => Level::Warning,
+            Note::Ended(_) | Note::Latched(_) | Note::GroupStop => Level::Error,
+        };
+        self.tell.message(level, mono_now(), &unit.spec.name, &text);
+    }
+
+    /// The command that lists all errors in the files of a service, for a service whose files it checks.
+    fn files_check(&self, name: &str) -> String {
+        let service = self.site.process(name).and_then(own_service).map(|service| service.command);
+        match service {
+            Some("ioc" | "em" | "guest") => {
+                format!("; `tahti check {}` lists all errors in its files", self.site.file.display())
+            }
+            _ => String::new(),
+        }
     }
 
     /// Resources used by the process that ended last, for the log.

@@ -142,7 +142,7 @@ impl Engine {
                     }
                 }
                 if notify::hangs(&text) {
-                    self.tell.event(now, self.processes.name(id), "reports that it hangs (WATCHDOG=trigger)");
+                    self.tell.warning(now, self.processes.name(id), "reports that it hangs (WATCHDOG=trigger)");
                     self.processes.event(Event::HeartbeatLost(id));
                 }
                 if text.lines().any(|line| line == sys::notify::WORKS) {
@@ -217,7 +217,7 @@ impl Engine {
         };
         let one = &mut self.processes[id];
         // The watch ends by itself, after the guard has reported everything.
-        one.last_line = used_up.or_else(|| exit.last_line.clone());
+        one.last_line = if end == End::OutOfMemory { used_up } else { exit.last_line.clone() };
         // Its last output, after the last regular status.
         one.log_bytes_lost = exit.log_bytes_lost;
         (one.child, one.exit, one.incident.abort_at) = (None, Some(exit.clone()), None);
@@ -280,7 +280,7 @@ impl Engine {
             return;
         }
         let name = self.processes.name(id);
-        self.tell.event(mono_now(), name, &format!("guard: {}", describe(&event.what)));
+        self.tell.warning(mono_now(), name, &format!("guard: {}", describe(&event.what)));
         let polls = incidents::polls(self.site.process(name));
         self.evidence.guard(id, event, polls, &mut self.processes);
         match event.what {
@@ -344,7 +344,7 @@ impl Engine {
                 let _ = self.beside("tahti-keeper", move || connection::dismiss(keeper));
                 continue;
             };
-            self.tell.event(
+            self.tell.warning(
                 mono_now(),
                 &name,
                 &format!("runs (process {}), but the plant file no longer contains it", child.pid),

@@ -114,7 +114,7 @@ impl Engine {
                 continue;
             }
             self.processes[id].link.report_silence(true);
-            self.tell.event(now, self.processes.name(id), &why.to_string());
+            self.tell.error(now, self.processes.name(id), &why.to_string());
             self.refuse(id, &why);
         }
     }
@@ -131,7 +131,7 @@ impl Engine {
         self.refuse(id, why);
         let folder = self.site.run.keeper(self.processes.name(id));
         let why = why.to_string();
-        self.tell.event(mono_now(), self.processes.name(id), &why);
+        self.tell.error(mono_now(), self.processes.name(id), &why);
         let one = &mut self.processes[id];
         let child = one.child.take();
         if let Err(error) = one.link.end_family(hangs, child, folder, &why) {
@@ -146,7 +146,7 @@ impl Engine {
             Err(error) => Some(format!("PROCESSES THAT IT LEFT BEHIND MAY STILL RUN: {error}")),
         };
         if let Some(text) = text {
-            self.tell.event(mono_now(), self.processes.name(id), &text);
+            self.tell.error(mono_now(), self.processes.name(id), &text);
         }
         if self.processes.state(id) == State::Launching {
             self.processes.event(Event::StartFailed(id, why));

@@ -18,7 +18,7 @@ use super::incidents::Evidence;
 use super::partitions;
 use super::probe;
 use super::processes::Processes;
-use super::reporter::Reporter;
+use super::reporter::{Reporter, fitted_outcome, short};
 use super::rundir::RunDirError;
 use super::safe_output::SafeOutputs;
 use super::service::Service;
@@ -418,9 +418,13 @@ impl Engine {
         };
         self.health.step(now, "observing the rows");
         if at_once {
-            self.health.observe(now, &view)
+            self.health.observe(now, &view);
+            self.health.close_down(now, &view);
         } else {
-            self.health.pass(now, &view)
+            self.health.pass(now, &view);
+        }
+        for news in self.health.news(now, &self.processes) {
+            self.tell.message(news.level, now, &news.who, &news.text);
         }
         // The row of the files has been observed.
         if is_pass && !self.site.run.state_file().exists() {
@@ -462,8 +466,9 @@ impl Engine {
         }
         let outcome = self.close(&lowered);
         let compare = self.compare.as_ref();
-        let text = status::verdict(&self.site, &self.processes, compare, &lowered, &self.tell, &outcome);
-        self.tell.line(&text);
+        let text = status::verdict(&self.site, &self.processes, compare, &lowered, &self.tell);
+        self.tell.line(&(text.clone() + &fitted_outcome(&outcome)));
+        let text = text + &outcome.words(short);
         // A shield that could not be released still belongs to this plant, and the next supervisor tries again. Files of
         // another supervisor are kept too.
         let owns = self.health.owns(&self.site);

@@ -251,7 +251,7 @@ impl Engine {
             (Some(client), reply) => self.server.answer(client, &reply),
             (None, Reply::Refused(why)) => {
                 let text = format!("continues with the unchanged plant: {why}");
-                self.tell.event(mono_now(), "tahti", &text);
+                self.tell.warning(mono_now(), "tahti", &text);
             }
             (None, _) => {}
         }

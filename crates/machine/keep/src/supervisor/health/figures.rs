@@ -26,12 +26,7 @@ pub(crate) fn judge_pulses(
     let due = pulses.ran.saturating_add(pulses.given_up);
     let missed = pulses.given_up.saturating_add(pulses.overran);
     let what = match is_frame {
-        true => format!(
-            "{} of {} minor frames skipped, {} activities overran",
-            grouped(pulses.given_up),
-            grouped(due),
-            grouped(pulses.overran)
-        ),
+        true => of_frame(pulses, due),
         false => format!("{} of {} periods skipped", grouped(missed), grouped(due)),
     };
     match limit {
@@ -48,7 +43,21 @@ pub(crate) fn judge_pulses(
         None if due == 0 => Observation::NotDue("it has published no period".to_owned()),
         _ if missed == 0 => Observation::Kept,
         Some(limit) => Observation::Within(format!("{what}, within its limit of {limit}")),
-        None => Observation::Within(format!("{what}; no limit is set")),
+        None => Observation::Within(format!("{what}; each one degrades the plant")),
+    }
+}
+
+/// The skipped minor frames and the overruns of a frame, only what happened.
+fn of_frame(pulses: &Pulses, due: u64) -> String {
+    let skipped = || format!("{} of {} minor frames skipped", grouped(pulses.given_up), grouped(due));
+    let overran = match pulses.overran {
+        1 => "1 activity overran".to_owned(),
+        more => format!("{} activities overran", grouped(more)),
+    };
+    match (pulses.given_up, pulses.overran) {
+        (_, 0) => skipped(),
+        (0, _) => format!("{overran} in {} minor frames", grouped(due)),
+        _ => format!("{}, {overran}", skipped()),
     }
 }
 
@@ -109,7 +118,7 @@ mod tests {
         for none in [None, limit("0%")] {
             assert_eq!(judge(pulses(60_000, 0), none), Observation::Kept);
         }
-        let text = "91 of 60,000 periods skipped; no limit is set";
+        let text = "91 of 60,000 periods skipped; each one degrades the plant";
         assert_eq!(judge(pulses(59_909, 91), None), Observation::Within(text.to_owned()));
         let text = "91 of 60,000 periods skipped, within its limit of 0.2 %";
         assert_eq!(judge(pulses(59_909, 91), limit("0.2%")), Observation::Within(text.to_owned()));
@@ -134,6 +143,13 @@ mod tests {
             Observation::Broken(text.to_owned())
         );
         assert!(matches!(judge_pulses(&frame, true, Some(MissRatio(2500)), Progress::Begun), Observation::Within(_)));
+        for (given_up, overran, text) in [
+            (0, 1, "1 activity overran in 575 minor frames; each one degrades the plant"),
+            (2, 0, "2 of 575 minor frames skipped; each one degrades the plant"),
+        ] {
+            let pulses = Pulses { ran: 575 - given_up, given_up, overran };
+            assert_eq!(judge_pulses(&pulses, true, None, Progress::Begun), Observation::Within(text.to_owned()));
+        }
     }
 
     #[test]

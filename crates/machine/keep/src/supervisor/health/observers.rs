@@ -233,7 +233,18 @@ fn ways(claim: Claim) -> Vec<Scenario> {
         Claim::Restarts => {
             let mut unit = unit(State::Running);
             unit.history.restarts = 3;
-            vec![("none", restarts(&unit, 0, ""), "good"), ("within its limit", restarts(&unit, 1, ""), "degraded")]
+            let at = |now, unit: &Unit, more| restarts(MonoNs(now * 1_000_000_000), unit, more, "");
+            let none = at(100, &unit, 0);
+            unit.history.recent.push_back(MonoNs(95_000_000_000));
+            let (within, over) = (at(100, &unit, 0), at(1000, &unit, 0));
+            (unit.state, unit.history.recent) =
+                (State::Faulted, (90..95).map(|at| MonoNs(at * 1_000_000_000)).collect());
+            vec![
+                ("none", none, "good"),
+                ("one within the window", within, "degraded"),
+                ("one before the window", over, "good"),
+                ("more than its limit", at(100, &unit, 0), "failed"),
+            ]
         }
         Claim::Heartbeat => vec![
             ("each second", beats(&[1, 2, 3]), "good"),
@@ -357,6 +368,38 @@ fn outcome(claim: Claim, seen: Option<Observation>) -> Outcome {
         None => table.judge(second(4)),
     }
     table.outcome(second(4))
+}
+
+#[test]
+fn a_process_that_is_down_after_a_failure_when_the_plant_ends_does_not_run() {
+    let failed = || Cause::Own(End::Exit(2));
+    let resting = State::Resting { until: MonoNs(9) };
+    let down = |state, cause, ready| {
+        let mut one = unit(state);
+        (one.history.ready, one.history.ended) = (ready, Some((MonoNs(2), cause)));
+        is_down(&one)
+    };
+    let ready = Some(MonoNs(1));
+    assert!(down(resting, failed(), ready) && down(State::Launching, Cause::NoStart("no program".to_owned()), ready));
+    assert!(!down(State::Running, failed(), ready), "it runs again");
+    assert!(!down(resting, Cause::Own(End::Exit(0)), ready), "it is repeated, and did its work");
+    assert!(!down(State::Launching, Cause::Asked(End::Exit(0)), ready), "a user restarts it");
+    assert!(!down(resting, failed(), None), "it was never ready, which is another reason");
+}
+
+#[test]
+fn a_process_that_was_never_ready_is_reported_with_the_missing_sign_unless_it_ended_by_itself() {
+    let reported = |cause: Option<Cause>| {
+        let mut one = unit(State::Idle);
+        let ended = cause.as_ref().map(ToString::to_string);
+        one.history.ended = cause.map(|cause| (MonoNs(2), cause));
+        never_ready(&one, Some("no line of its output with \"armed\"".to_owned()), ended)
+    };
+    let missing = "it was never ready: no line of its output with \"armed\"";
+    assert_eq!(reported(Some(Cause::NotReady)), format!("{missing}; not ready in time"));
+    assert_eq!(reported(Some(Cause::Asked(End::Exit(0)))), format!("{missing}; stopped (exit 0)"));
+    assert_eq!(reported(Some(Cause::Own(End::Exit(2)))), "it was never ready: exit 2");
+    assert_eq!(reported(None), missing);
 }
 
 #[test]
