@@ -31,7 +31,32 @@ pub(crate) struct Watcher {
     guard: Option<Guard>,
     /// Number of the guard's rounds, and the time at which it last changed.
     rounds: Option<(u64, MonoNs)>,
+    lost: LostEvents,
     next_threads: MonoNs,
+}
+
+/// Events of the guard that were lost.
+#[derive(Debug, Default)]
+struct LostEvents {
+    /// Count of the present guard at the last check.
+    counted: u64,
+    /// Events of guards that have ended, since the last check.
+    of_ended: u64,
+}
+
+impl LostEvents {
+    /// Takes the final count of a guard that ends.
+    fn end(&mut self, count: u64) {
+        self.of_ended += count.saturating_sub(std::mem::take(&mut self.counted));
+    }
+
+    /// The fault, if events were lost since the last check. `count`: that of the present guard.
+    fn fault(&mut self, count: u64) -> Option<String> {
+        let before = std::mem::replace(&mut self.counted, count);
+        let lost = std::mem::take(&mut self.of_ended) + count.saturating_sub(before);
+        let events = base::text::Counted(usize::try_from(lost).unwrap_or(usize::MAX), "event");
+        (lost > 0).then(|| format!("{events} of the guard lost: runaways and their steps may be missing in the log"))
+    }
 }
 
 /// The guard's data of a process.
@@ -83,7 +108,9 @@ impl Watcher {
 
     /// Stops the guard. Processes continue unwatched.
     pub(crate) fn stop(&mut self, processes: &mut Processes) {
-        self.guard = None;
+        if let Some(guard) = self.guard.take() {
+            self.lost.end(guard.events_dropped());
+        }
         processes.iter_mut().for_each(|(_, one)| one.watch.watch = None);
     }
 
@@ -137,13 +164,17 @@ impl Watcher {
         self.guard.as_mut()?.next_event()
     }
 
-    /// A fault of the guard itself: it was stopped, or lost its class. A guard with a real-time class may have another one while
+    /// A fault of the guard itself: it was stopped, lost its class, or lost events. A guard with a real-time class may have another one while
     /// a shield moves it.
     pub(crate) fn fault(&mut self, now: MonoNs) -> Option<String> {
+        let lost = self.lost.fault(self.guard.as_ref().map_or(0, Guard::events_dropped));
         let Some(guard) = &self.guard else {
             self.rounds = None;
-            return None;
+            return lost;
         };
+        if lost.is_some() {
+            return lost;
+        }
         let silence = unchanged_for(&mut self.rounds, guard.rounds(), now);
         if silence > GUARD_WITHIN {
             return Some(format!("the guard (thread {}) has made no round for {}", guard.tid(), short(silence)));
@@ -281,5 +312,25 @@ impl Supervised {
             let of_page = page.as_ref().map_or(0, |page| page.beats());
             signs.counted.load(Ordering::Relaxed).wrapping_add(of_page)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_the_guard_lost_are_a_fault_once_also_if_it_has_ended_meanwhile() {
+        let mut lost = LostEvents::default();
+        assert_eq!(lost.fault(0), None);
+        let text = "3 events of the guard lost: runaways and their steps may be missing in the log";
+        assert_eq!(lost.fault(3).as_deref(), Some(text));
+        assert_eq!(lost.fault(3), None);
+        // It lost one more, and the next guard begins to count at 0.
+        lost.end(4);
+        assert!(lost.fault(0).is_some_and(|fault| fault.starts_with("1 event of the guard lost")));
+        assert_eq!(lost.fault(0), None);
+        lost.end(0);
+        assert_eq!(lost.fault(0), None);
     }
 }
