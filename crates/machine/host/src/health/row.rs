@@ -140,6 +140,9 @@ pub struct Row {
     pub transitions: u64,
     pub(super) failed: Incidents,
     pub(super) degraded: Incidents,
+    /// Totals at the last call of [`Table::grown`](super::Table::grown).
+    #[serde(default)]
+    pub(super) counted: [u64; 2],
 }
 
 impl Row {
@@ -154,6 +157,7 @@ impl Row {
             transitions: 0,
             failed: Incidents::default(),
             degraded: Incidents::default(),
+            counted: [0; 2],
         }
     }
 

@@ -115,6 +115,16 @@ impl Table {
         row.is_some_and(|row| row.promise.line.is_some() && row.transitions <= u64::from(row.state == State::NotDue))
     }
 
+    /// Growth of a total since the last call, by this or an earlier supervisor. A row has two totals; `nth` selects one. 0 if
+    /// there is no such promise.
+    pub fn grown(&mut self, subject: &str, claim: Claim, nth: usize, total: u64) -> u64 {
+        let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        let Some(counted) = row.and_then(|row| row.counted.get_mut(nth)) else { return 0 };
+        let more = total.saturating_sub(std::mem::replace(counted, total));
+        self.changes += u64::from(more > 0);
+        more
+    }
+
     /// Finds rows with an overdue observation.
     pub fn judge(&mut self, now: MonoNs) {
         let overdue = self.rows.iter_mut().map(|row| row.judge(now)).filter(|turned| *turned).count();

@@ -259,6 +259,19 @@ fn a_broken_promise_outlives_its_removal_and_a_kept_row_keeps_its_state() {
 }
 
 #[test]
+fn a_total_that_an_earlier_supervisor_has_observed_is_not_counted_again() {
+    let mut before = table(false, false);
+    let changes = before.changes();
+    assert_eq!(before.grown("loop", Claim::Class, 0, 3), 3);
+    assert!(before.changes() > changes, "it is saved");
+    let text = serde_json::to_string(&before).unwrap();
+    let mut after: Table = serde_json::from_str(&text).unwrap();
+    let mut more = |nth, total| after.grown("loop", Claim::Class, nth, total);
+    assert_eq!([more(0, 3), more(0, 5), more(1, 5), more(0, 2), more(0, 3)], [0, 2, 5, 0, 1]);
+    assert_eq!(after.grown("loop", Claim::Runs, 0, 7), 0, "no such promise");
+}
+
+#[test]
 fn each_part_of_a_plant_has_its_promises_with_their_lines() {
     let all = promises(&plant(), false);
     let line = |subject: &str, claim| {

@@ -89,17 +89,14 @@ struct Memory {
     /// Time at which this process was first observed.
     born: MonoNs,
     threads: Threads,
-    restarts: u64,
     /// The end before its last restart.
     failed_by: String,
-    log_bytes_lost: u64,
     /// How often its limits took effect.
     reached: Reached,
     /// Number of failed runs of its safe-output command.
     safe_outputs_failed: u64,
     /// It has run for long enough to have published its figures.
     has_run: bool,
-    troubles: Troubles,
     /// Time since which a service has reported that it lacks something.
     lacks_since: Option<MonoNs>,
     /// Number of signs of life, and the time at which it last changed.
@@ -311,7 +308,7 @@ impl Health {
             }
         };
         let lost = supervised.log_bytes_lost;
-        let more = lost.saturating_sub(std::mem::replace(&mut memory.log_bytes_lost, lost));
+        let more = table.grown(name, Claim::Runs, 0, lost);
         if more > 0 {
             let before = self.output_lost.take().map_or(0, |(bytes, _)| bytes);
             self.output_lost = Some((before + more, process.name.clone()));
@@ -332,20 +329,22 @@ impl Health {
                 }
             }
         }
-        let before = std::mem::replace(&mut memory.troubles, history.troubles);
-        let grown = |count: fn(&Troubles) -> u64| count(&history.troubles).saturating_sub(count(&before));
+        let Troubles { unready, deadlines, runaways, starved, hangs } = history.troubles;
         let missing = process.ready.when.missing().map_or(String::new(), |missing| format!(": {missing}"));
-        let unready = once(grown(|all| all.unready), &format!("no sign of readiness in time{missing}"));
+        let unready =
+            once(table.grown(name, Claim::Ready, 0, unready), &format!("no sign of readiness in time{missing}"));
         table.observe(now, name, Claim::Ready, unready);
-        table.observe(now, name, Claim::Deadline, once(grown(|all| all.deadlines), "a hard deadline was missed"));
-        let (runaways, starved) = (grown(|all| all.runaways), grown(|all| all.starved));
+        let missed = table.grown(name, Claim::Deadline, 0, deadlines);
+        table.observe(now, name, Claim::Deadline, once(missed, "a hard deadline was missed"));
+        let [runaways, starved] =
+            [(0, runaways), (1, starved)].map(|(nth, total)| table.grown(name, Claim::Budget, nth, total));
         let budget = match (runaways, starved) {
             (0, starved) => once(starved, "it was runnable, and another task had its CPU"),
             (runaways, _) => once(runaways, "it used more than its budget without giving its CPU up"),
         };
         table.observe(now, name, Claim::Budget, budget);
         let heartbeat = match (process.heartbeat, unit.state) {
-            _ if grown(|all| all.hangs) > 0 => {
+            _ if table.grown(name, Claim::Heartbeat, 0, hangs) > 0 => {
                 Observation::Broken("it hung: no heartbeat in time (WATCHDOG=1 to NOTIFY_SOCKET, or a loop)".to_owned())
             }
             (Some(heartbeat), State::Running) => {
@@ -359,8 +358,7 @@ impl Health {
             _ => waits(),
         };
         table.observe(now, name, Claim::Heartbeat, heartbeat);
-        let more = history.restarts.saturating_sub(memory.restarts);
-        memory.restarts = history.restarts;
+        let more = table.grown(name, Claim::Restarts, 0, history.restarts);
         if more > 0 || unit.state == State::Faulted {
             memory.failed_by = after_end(", last after ", unit, supervised);
         }
