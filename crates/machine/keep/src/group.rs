@@ -5,6 +5,9 @@
 //! in version 2, which needs no controller. If the shield needs version 2 for the same process, the group is in the
 //! freezer hierarchy of version 1. If the process has [`bounds`], the group is created where the controllers are.
 //!
+//! A living keeper holds a lock of its group's directories. A keeper that creates a group removes the empty groups beside it
+//! whose lock is free: their keepers were killed.
+//!
 //! If no group can be created, or if a descendant has left the group, the [`MARK`] in its environment identifies it. All
 //! descendants inherit the mark.
 
@@ -21,8 +24,12 @@ use proc::cgroup::{Membership, keyed, memberships};
 use proc::mountinfo::{Mount, mounts};
 use rustix::fs::Access;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use sys::lock::FileLock;
 use sys::process::Process;
 use sys::root::RootDir;
 use sys::signal::SIGKILL;
@@ -35,14 +42,18 @@ const NOTE: &str = "group";
 const GROUPS_MAX: usize = 1000;
 /// Maximum rounds of killing. Each round catches processes that were forked before the previous kill took effect.
 const ROUNDS: usize = 100;
+/// Ending of the names of groups of keepers.
+const ENDING: &str = ".process";
 /// Pause between two rounds. A process needs a moment to end.
 const PAUSE: DurNs = DurNs::from_ms(5);
 
 /// A control group that holds a process and its descendants, in one hierarchy or in several hierarchies of version 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Group {
     /// Its directories. Members are killed as one through the first.
     dirs: Vec<PathBuf>,
+    /// The locks of its directories, held until it is dropped, if this process created it.
+    _locks: Vec<Arc<FileLock>>,
 }
 
 impl Group {
@@ -61,20 +72,24 @@ impl Group {
         // Plants of the same name may run in several run directories.
         let mut hasher = DefaultHasher::new();
         folder.hash(&mut hasher);
-        let name = format!("tahti-{}-{:08x}", name.replace('/', "_"), hasher.finish() as u32);
+        let name = format!("tahti-{}-{:08x}{ENDING}", name.replace('/', "_"), hasher.finish() as u32);
         let in_v2 = |dir: &PathBuf| dir.join("cgroup.procs").exists() && !dir.join("tasks").exists();
         let v2_is_taken = joined.iter().any(in_v2);
         let places = OwnGroups { v2_is_taken, within: within.to_vec(), ..OwnGroups::machine() };
         let wanted = bounds::wanted(bounds);
         let below = |parent: PathBuf| Self::below(&parent, &name);
-        let mut dirs: Vec<PathBuf> = places.for_killing(&wanted).into_iter().find_map(below).into_iter().collect();
+        let (mut dirs, mut locks): (Vec<PathBuf>, Vec<_>) =
+            places.for_killing(&wanted).into_iter().find_map(below).into_iter().unzip();
         for bound in &wanted {
             if !dirs.iter().any(|dir| bound.controller.is_in(dir)) {
                 let partition = within.iter().find(|dir| dir.join("tasks").exists() && bound.controller.is_in(dir));
-                dirs.extend(partition.cloned().or_else(|| places.of_v1(bound.controller.name())).and_then(below));
+                let made = partition.cloned().or_else(|| places.of_v1(bound.controller.name())).and_then(below);
+                let (dir, lock): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+                dirs.extend(dir);
+                locks.extend(lock);
             }
         }
-        let group = Self { dirs };
+        let group = Self { dirs, _locks: locks };
         let lacking = wanted.iter().filter_map(|bound| group.set(bound, &places).err()).collect();
         // A group that is not noted cannot be found later. The mark works without a note.
         let noted = group.dirs.iter().map(|dir| dir.as_os_str().as_encoded_bytes()).collect::<Vec<_>>().join(&b'\n');
@@ -82,8 +97,9 @@ impl Group {
         (kept.then_some(group), lacking)
     }
 
-    fn below(parent: &Path, name: &str) -> Option<PathBuf> {
+    fn below(parent: &Path, name: &str) -> Option<(PathBuf, Arc<FileLock>)> {
         rustix::fs::access(parent.join("cgroup.procs"), Access::WRITE_OK).ok()?;
+        Self::sweep(parent);
         let dir = parent.join(name);
         // An empty group left by a killed keeper may still have limits.
         let _ = std::fs::remove_dir(&dir);
@@ -97,7 +113,35 @@ impl Group {
             let _ = std::fs::remove_dir(&dir);
             return None;
         }
-        Some(dir)
+        let lock = (0..ROUNDS).find_map(|_| {
+            let lock = Self::lock(&dir);
+            if lock.is_none() {
+                // Another keeper has the lock for a moment, and may remove the group.
+                std::thread::sleep(PAUSE.to_std());
+                let _ = std::fs::create_dir(&dir);
+            }
+            lock
+        })?;
+        Some((dir, Arc::new(lock)))
+    }
+
+    /// Takes the lock of a directory; `None` if it is taken or the directory was removed.
+    fn lock(dir: &Path) -> Option<FileLock> {
+        let lock = FileLock::try_take(File::open(dir).ok()?).ok()?;
+        let (locked, found) = (lock.file().metadata().ok()?, std::fs::metadata(dir).ok()?);
+        (locked.ino() == found.ino()).then_some(lock)
+    }
+
+    /// Removes the empty groups of killed keepers in a directory.
+    fn sweep(parent: &Path) {
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten().take(GROUPS_MAX);
+        let is_own = |name: &str| name.starts_with("tahti-") && name.ends_with(ENDING);
+        for dir in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_own)).map(|entry| entry.path()) {
+            if let Some(_lock) = Self::lock(&dir) {
+                // Fails if it has members or groups below it.
+                let _ = std::fs::remove_dir(dir);
+            }
+        }
     }
 
     /// The group that a keeper noted in its folder, if it still exists.
@@ -109,7 +153,7 @@ impl Group {
             name && dir.join("cgroup.procs").exists()
         };
         let dirs: Vec<PathBuf> = text.lines().map(PathBuf::from).filter(own).collect();
-        (!dirs.is_empty()).then_some(Self { dirs })
+        (!dirs.is_empty()).then_some(Self::at(dirs))
     }
 
     /// The directories that members join.
@@ -119,7 +163,7 @@ impl Group {
 
     /// An existing group in these directories.
     pub(crate) fn at(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs }
+        Self { dirs, _locks: Vec::new() }
     }
 
     /// Groups that a member joins: its own, and those of its partition that contain none of its own.
@@ -388,6 +432,25 @@ mod tests {
         assert_eq!(first(memory), Path::new("/cg/a"));
         assert_eq!(first(Bounds { tasks_max: Some(3), ..memory }), Path::new("/cg/a"));
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_new_group_removes_the_empty_ones_of_killed_keepers_beside_it() {
+        let parent = std::env::temp_dir().join(format!("tahti-group-sweep-{}", std::process::id()));
+        fs::create_dir_all(parent.join("tahti-p.hmi-1234abcd")).unwrap();
+        fs::write(parent.join("cgroup.procs"), "").unwrap();
+        let make = |name: &str| Group::below(&parent, &format!("tahti-{name}-0{ENDING}")).unwrap();
+        let (living, killed, full) = (make("living"), make("killed"), make("full"));
+        fs::create_dir(full.0.join("below")).unwrap();
+        // The kernel releases the locks of a killed keeper.
+        drop((killed.1, full.1));
+        let new = make("new");
+        assert_eq!([&living.0, &killed.0, &full.0, &new.0].map(|dir| dir.exists()), [true, false, true, true]);
+        assert!(parent.join("tahti-p.hmi-1234abcd").exists(), "a partition is no group of a keeper");
+        // The same keeper makes its group again.
+        drop(new);
+        assert!(make("new").0.exists());
+        fs::remove_dir_all(parent).unwrap();
     }
 
     #[test]

@@ -171,7 +171,7 @@ mod tests {
         let v2 = [("memory.max", "max\n"), ("memory.current", "4096\n"), ("memory.events", "oom 2\noom_kill 1\n")];
         let v1 = [("pids.max", "max\n"), ("pids.current", "2\n"), ("pids.events", "max 7\n")];
         let dirs = vec![dir("v2", &v2), dir("v1", &v1)];
-        let group = Group { dirs: dirs.clone() };
+        let group = Group::at(dirs.clone());
         assert_eq!((group.standing(&MEMORY), group.standing(&TASKS)), (None, None), "no bound is set");
         let places = OwnGroups { root: RootDir::at(&dirs[0]), ..OwnGroups::machine() };
         let bounds = Bounds { memory_max: Some(Size(1 << 20)), tasks_max: Some(3) };
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn an_unavailable_bound_is_reported_with_the_reason_and_the_remedy() {
-        let none = Group { dirs: Vec::new() };
+        let none = Group::at(Vec::new());
         let bound = &wanted(Bounds { memory_max: Some(Size(1 << 20)), tasks_max: None })[0];
         let why = |name: &str, mounts: &str, groups: &str, v2_is_taken: bool| {
             let dir = dir(name, &[("proc/self/mountinfo", mounts), ("proc/self/cgroup", groups)]);

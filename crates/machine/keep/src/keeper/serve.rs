@@ -239,6 +239,8 @@ impl Keeper {
         let mut launch = self.spec.launch.clone();
         // Created at each start: another program may have removed the empty group.
         let within = &self.spec.within;
+        // Its lock would keep out the new one.
+        self.group = None;
         let made = Group::make(&self.spec.dir, &launch.name, &launch.cgroups, within, self.spec.bounds);
         (self.group, self.unbounded) = made;
         launch.cgroups.extend(Group::joins(self.group.as_ref(), within));
