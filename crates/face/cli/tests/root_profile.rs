@@ -208,7 +208,8 @@ fn samples_lost_for_lack_of_space_are_counted() {
     let signal = |signal: i32| sys::process::Process::open(sampler.id() as i32).unwrap().signal(signal).unwrap();
     // The profiler is stopped while the program uses half a second of CPU time, which yields a hundred times more
     // data than the buffer holds.
-    let (stop, go_on, interrupt) = (19, 18, 2);
+    // SIGTERM ends it like SIGINT, which a shell lets programs in the background ignore.
+    let (stop, go_on, end) = (19, 18, 15);
     signal(stop);
     let used = || sys::clock::process_cpu(child.id() as i32).unwrap();
     let until = used().0 + 500_000_000;
@@ -216,7 +217,7 @@ fn samples_lost_for_lack_of_space_are_counted() {
         std::thread::yield_now();
     }
     signal(go_on);
-    signal(interrupt);
+    signal(end);
     let output = sampler.wait_with_output().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
