@@ -9,12 +9,12 @@ use broker::{ClientError, ManagerLane, Replies, Waker};
 use equipment::{Answers, Fault, Lane, Tables};
 use msg::{Code, Flags, Lines, ManagerRequest, Request, Verb};
 use rt::frames::Member;
-use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use sys::clock::mono_now;
+use sys::rounds::Rounds;
 
 /// Maximum time between two checks of an idle thread.
 const PAUSE: DurNs = DurNs::from_ms(200);
@@ -52,7 +52,7 @@ pub(crate) struct Front {
     /// The connections to the lanes; `None` for the lane of this thread.
     pub(crate) ways: Vec<Option<LaneLink>>,
     pub(crate) batches: Batches,
-    /// Number of rounds of the band's thread, for the main thread.
+    /// Number of rounds of the band's thread, for the supervisor.
     pub(crate) rounds: Rounds,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Own {
     pub(crate) connections: Consumer<Box<Connection>>,
     /// Ended connections. Another thread frees them.
     pub(crate) back: Producer<Box<Connection>>,
-    /// Number of rounds, for the main thread.
+    /// Number of rounds, for the supervisor.
     pub(crate) rounds: Rounds,
 }
 

@@ -8,12 +8,12 @@ use crate::work::Id;
 use base::{CpuSet, DurNs, Policy, RtLevel};
 use equipment::{Lane, Tables};
 use rt::frames::Member;
-use rt::rounds::{Rounds, Threads};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
+use sys::rounds::Rounds;
 
 /// Maximum time to wait for a frame to appear.
 const JOIN_WITHIN: DurNs = DurNs::from_secs(10);
@@ -37,8 +37,6 @@ pub(crate) struct LaneThread {
     /// First the resources that the thread did not obtain, then the reason of an unexpected end.
     reports: Receiver<Result<String, Error>>,
     stop: Arc<AtomicBool>,
-    /// Whether the thread hangs; empty in a frame, which observes its activities itself.
-    rounds: Threads,
 }
 
 impl LaneThread {
@@ -55,10 +53,10 @@ impl LaneThread {
         let (back_in, back) = RingBuffer::new(1);
         let (say, reports) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = Threads::new(HANGS_AFTER);
+        // A frame observes its activities itself.
         let rounds = match tables.frame {
             Some(_) => Rounds::default(),
-            None => threads.add(NAME, sys::clock::mono_now()),
+            None => Rounds::watch(NAME, HANGS_AFTER),
         };
         let own = Own {
             lane,
@@ -89,7 +87,7 @@ impl LaneThread {
         let thread = std::thread::Builder::new().name(NAME.to_owned()).spawn(run);
         let thread = thread.map_err(Error::Thread)?;
         let missing = reports.recv().map_err(|_| Error::ThreadEnded)??;
-        Ok((Self { thread, changes, over, connections, back, reports, stop, rounds: threads }, missing))
+        Ok((Self { thread, changes, over, connections, back, reports, stop }, missing))
     }
 
     /// Passes a connection to the thread. The previous one must have been taken back.
@@ -118,11 +116,6 @@ impl LaneThread {
             _ if self.thread.is_finished() => Err(Error::ThreadEnded),
             _ => Ok(()),
         }
-    }
-
-    /// A description of the thread if it hangs.
-    pub(crate) fn hanging(&mut self) -> Option<String> {
-        self.rounds.hanging(sys::clock::mono_now())
     }
 
     /// Ends the thread.

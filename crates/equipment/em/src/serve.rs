@@ -14,13 +14,13 @@ use base::DurNs;
 use broker::{Manager, ManagerLane, Waker};
 use equipment::{Driver, Lane, Tables};
 use msg::Band;
-use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use sys::clock::mono_now;
+use sys::rounds::Rounds;
 use sys::signal::{SIGHUP, SIGINT, SIGTERM, SignalFd};
 
 /// Maximum number of names that a manager claims, and of their bytes. More names are replaced by common prefixes.
@@ -135,8 +135,7 @@ impl Running<'_> {
                         say(format!("no message server yet: {error}"));
                     }
                     lane.look_after()?;
-                    let hangs = lane.hanging();
-                    trouble(self.fault(hangs.as_deref()));
+                    trouble(self.fault());
                     if self.alone(signals)? {
                         return Ok(());
                     }
@@ -145,9 +144,9 @@ impl Running<'_> {
         }
     }
 
-    /// The present fault: a lane that hangs, stale values, or refused tables.
-    fn fault<'a>(&'a mut self, hangs: Option<&'a str>) -> Option<&'a str> {
-        hangs.or(self.watched.trouble()).or(self.refused.as_deref())
+    /// The present fault: stale values, or refused tables.
+    fn fault(&mut self) -> Option<&str> {
+        self.watched.trouble().or(self.refused.as_deref())
     }
 
     /// Creates the lanes of `tables`. Devices that are unchanged from `before` are not created.
@@ -195,8 +194,7 @@ impl Running<'_> {
         (say, trouble): Tell<'_>,
     ) -> Result<End, Error> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut bands = rt::rounds::Threads::new(HANGS_AFTER);
-        let mut threads = Threads::start(self, lane, requests, (&stop, &mut bands))?;
+        let mut threads = Threads::start(self, lane, requests, &stop)?;
         say(format!("{} serves {} objects", self.tables.name, self.tables.objects().len()));
         let end = loop {
             if !self.hup {
@@ -216,8 +214,7 @@ impl Running<'_> {
                 say(self.refused.clone().unwrap_or_else(done));
             }
             self.sources.look_after();
-            let hangs = bands.hanging(mono_now()).or_else(|| lane.hanging());
-            trouble(self.fault(hangs.as_deref()));
+            trouble(self.fault());
             if let Err(why) = lane.look_after() {
                 break Err(why);
             }
@@ -305,7 +302,7 @@ impl Threads {
         manager: &mut Running<'_>,
         lane: &mut LaneThread,
         mut requests: Vec<ManagerLane>,
-        (stop, hanging): (&Arc<AtomicBool>, &mut rt::rounds::Threads),
+        stop: &Arc<AtomicBool>,
     ) -> Result<Self, Error> {
         let (bands, lanes) = (requests.len(), 1 + manager.lanes.len());
         let top = requests.pop().ok_or(Error::NoBand)?;
@@ -358,7 +355,7 @@ impl Threads {
         for (band, requests) in requests.into_iter().enumerate() {
             let ways = fronts.next().expect("ways for each band");
             let name = format!("band-{band}");
-            let rounds = hanging.add(&name, mono_now());
+            let rounds = Rounds::watch(&name, HANGS_AFTER);
             let front = Front { requests, tables: manager.tables.clone(), ways, batches: Batches::new(), rounds };
             let (new, mut new_out) = RingBuffer::new(CHANGES_MAX);
             let stop = stop.clone();

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use sys::clock::mono_now;
+use sys::rounds::{ROUND_EVERY, Rounds};
 
 /// Maximum time to open a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -73,6 +74,8 @@ pub struct Connection {
     pub(crate) meetings: u64,
     pace: Pace,
     tracer: Option<Tracer>,
+    /// Number of rounds of its thread.
+    pub(crate) rounds: Rounds,
     /// Counters and state.
     pub status: Status,
 }
@@ -115,6 +118,7 @@ impl Connection {
             meetings: 0,
             pace: Pace::default(),
             tracer: None,
+            rounds: Rounds::default(),
             status: Status::default(),
         }
     }
@@ -140,6 +144,7 @@ impl Connection {
             Err(why) => exchange.handle_closed(mono_now(), &why.to_string()),
         }
         while !exchange.is_over() {
+            self.rounds.count();
             let now = mono_now();
             let queued = out.len();
             exchange.poll_transmit(now, &mut out);
@@ -294,6 +299,7 @@ impl Connection {
         let Some(link) = &self.link else { return Err(io::ErrorKind::NotConnected.into()) };
         let datagrams = matches!(self.address, Address::Udp(..));
         loop {
+            self.rounds.count();
             self.status.sent += write_traced(link, out, &self.address, self.tracer.as_ref())? as u64;
             let now = mono_now();
             let pause = self.pace.pause_until(now);
@@ -318,7 +324,7 @@ impl Connection {
             if until.is_some_and(|until| until <= now) {
                 return Ok(Vec::new());
             }
-            let wake = until.into_iter().chain(pause).min().unwrap_or(now + DurNs::from_secs(3600));
+            let wake = until.into_iter().chain(pause).fold(now + ROUND_EVERY, MonoNs::min);
             let left = (wake - now).0;
             let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
             let mut flags = PollFlags::empty();

@@ -11,6 +11,10 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::clock::mono_now;
+use sys::rounds::{ROUND_EVERY, Rounds};
+
+/// A thread that finishes no round of its loop for longer than this hangs. To look up the name of a host may take half a minute.
+const HANGS_AFTER: DurNs = DurNs::from_secs(60);
 
 /// An exchange with its completion.
 pub trait Job: Send {
@@ -149,8 +153,10 @@ impl Port {
         };
         let port = Self { shared: Arc::new(shared) };
         let mine = port.shared.clone();
-        let builder = std::thread::Builder::new().name(format!("port-{name}")).stack_size(256 << 10);
-        let line = Connection::new(address).traced(name, trace);
+        let thread = format!("port-{name}");
+        let mut line = Connection::new(address).traced(name, trace);
+        line.rounds = Rounds::watch(&thread, HANGS_AFTER);
+        let builder = std::thread::Builder::new().name(thread).stack_size(256 << 10);
         builder.spawn(move || serve(&mine, line))?;
         Ok(port)
     }
@@ -212,6 +218,7 @@ impl Port {
 fn serve(shared: &Shared, mut line: Connection) {
     let mut listeners: Vec<ListenerEntry> = Vec::new();
     loop {
+        line.rounds.count();
         let closed = {
             let mut inside = lock(&shared.inside);
             listeners.append(&mut inside.listeners);
@@ -289,7 +296,7 @@ fn idle(shared: &Shared, line: &mut Connection, listeners: &mut [ListenerEntry])
     let until = listeners.iter().filter_map(|(_, listener)| listener.poll_timeout()).chain(retry).min();
     let pause = line.pause_until(now);
     let until = until.into_iter().chain(pause).min();
-    let limit = until.map_or(DurNs::from_secs(3600), |until| DurNs((until - now).0.max(0)));
+    let limit = until.map_or(ROUND_EVERY, |until| DurNs((until - now).0.max(0)).min(ROUND_EVERY));
     let ready = match line.fd().filter(|_| pause.is_none()) {
         Some(fd) => sys::poll::readable(&[shared.bell.as_fd(), fd], limit),
         None => sys::poll::readable(&[shared.bell.as_fd()], limit),

@@ -244,18 +244,26 @@ impl Drop for Stopped {
 
 #[test]
 fn a_service_one_of_whose_threads_hangs_names_the_thread_while_its_working_loop_goes_round() {
-    let messages = fresh("msg");
+    let (messages, tree) = (fresh("msg"), fresh("tree"));
     let text = format!(
         "[messages]\nname = \"{messages}\"\n[[equipment]]\nname = \"em\"\nfile = \"em.toml\"\nserver = \"{messages}\"\n\
-         [dashboard]\nname = \"dashboard\"\n[[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n\
+         [dashboard]\nname = \"dashboard\"\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n[[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n\
          scan = [{{ rates = [\".1 second\"], class = \"other\" }}]\n"
     );
     let bench = Bench::new("services-threads", &text);
     fs::write(bench.dir.join("t.db"), "record(ai, \"V:A\") { field(SCAN, \".1 second\") }").unwrap();
     fs::write(bench.dir.join("em.toml"), EQUIPMENT).unwrap();
     bench.ok(&["up", ".", "--detach"]);
-    let threads =
-        [(&*messages, "band-1"), ("em", "band-0"), ("em", "lane"), ("dashboard", "watch-frames"), ("ioc", "scan-0")];
+    let threads = [
+        (&*messages, "band-1"),
+        ("em", "band-0"),
+        ("em", "lane"),
+        ("dashboard", "watch-frames"),
+        ("dashboard", "dash-signals"),
+        ("alarms", "plant"),
+        ("ioc", "scan-0"),
+        ("ioc", "devices"),
+    ];
     for (service, thread) in threads {
         bench.until_row(service, "serves", "kept");
         let stopped = Stopped::thread(&bench, service, thread);

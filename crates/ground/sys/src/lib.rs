@@ -35,6 +35,7 @@ pub mod process;
 pub mod program;
 pub mod registers;
 pub mod root;
+pub mod rounds;
 pub mod run_folder;
 pub mod sched;
 pub mod sender;

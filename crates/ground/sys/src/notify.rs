@@ -1,5 +1,6 @@
 //! Messages from a process to its supervisor through the socket in `NOTIFY_SOCKET` (`sd_notify(3)`). Never waits.
 
+use crate::rounds;
 use base::{DurNs, MonoNs};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -15,6 +16,9 @@ pub const SHORTFALL: &str = "X_TAHTI_SHORTFALL=";
 
 /// Time between two messages of the main loop.
 pub const WORKS_EVERY: DurNs = DurNs::from_secs(1);
+
+/// Minimum time between two checks of the process's threads.
+const CHECK_EVERY: DurNs = DurNs::from_ms(500);
 
 /// Minimum time for which a fault is reported, so that the supervisor observes it.
 const TROUBLE_FOR: DurNs = DurNs(WORKS_EVERY.0 * 2);
@@ -33,6 +37,8 @@ pub struct Supervisor {
     trouble_until: MonoNs,
     /// Time of the next message of the main loop.
     due: MonoNs,
+    /// The threads that hang, and the time of the next check.
+    hanging: (Option<String>, MonoNs),
     /// The last text of [`status`](Self::status), and the time of the next one.
     status: (String, MonoNs),
 }
@@ -72,15 +78,24 @@ impl Supervisor {
         self.socket.is_none() || self.post(&format!("{SHORTFALL}{}\n", line(text)))
     }
 
-    /// Reports that the main loop is running, and the fault of the process if it has one. Call it in every round; it
-    /// sends once per [`WORKS_EVERY`], and immediately if the fault has changed. A fault is reported for at least 2 s.
+    /// Reports that the main loop is running, and the fault of the process: a watched thread that hangs
+    /// ([`Rounds`](rounds::Rounds)), or `trouble`. Call it in every round; it sends once per [`WORKS_EVERY`], and immediately
+    /// if the fault has changed. A fault is reported for at least 2 s.
     pub fn works(&mut self, now: MonoNs, trouble: Option<&str>) {
-        if trouble.is_none() && self.trouble.is_some() && now < self.trouble_until {
-            let held = self.trouble.clone();
-            return self.works(now, held.as_deref());
+        if self.socket.is_none() {
+            return;
         }
+        if now >= self.hanging.1 {
+            self.hanging = (rounds::hanging(now), now + CHECK_EVERY);
+        }
+        let hanging = self.hanging.0.clone();
+        let held = self.trouble.clone().filter(|_| now < self.trouble_until);
+        self.report(now, hanging.as_deref().or(trouble).or(held.as_deref()));
+    }
+
+    fn report(&mut self, now: MonoNs, trouble: Option<&str>) {
         let is_same = trouble == self.trouble.as_deref();
-        if self.socket.is_none() || (is_same && now < self.due) {
+        if is_same && now < self.due {
             return;
         }
         if self.post(&format!("{WORKS}\n{TROUBLE}{}\n", line(trouble.unwrap_or_default()))) {

@@ -11,6 +11,7 @@ use db::{Db, ScanGroup, SplitError};
 use rt::{Armed, LoopSpec, Rt};
 use std::str::FromStr;
 use std::sync::Arc;
+use sys::rounds::Rounds;
 
 /// A scan group: `RATE[,RATE…]=CLASS[@CPUS]`, such as `.1 second=fifo:80@1` or `1 second,2 second=rr:40@2-3`.
 ///
@@ -117,7 +118,7 @@ impl Threads {
         for (number, (db, (group, nth))) in shards.into_iter().zip(places).enumerate() {
             let cpu: Option<CpuId> = group.cpus.iter().nth(nth);
             let thread = format!("scan-{number}");
-            let shared = Arc::new(OwnerShared::counted(engine.threads.add(&thread, sys::clock::mono_now())));
+            let shared = Arc::new(OwnerShared::counted(Rounds::watch(&thread, crate::HANGS_AFTER)));
             let (shard, end) = Shard::new(db, number, true, devices.ends(number + 1), &shared);
             let (owner, scans) = Owner::new(shard, waker.clone(), shared);
             let place = cpu.map_or_else(String::new, |cpu| format!("@{cpu}"));

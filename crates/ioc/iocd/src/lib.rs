@@ -33,3 +33,10 @@ pub mod shard_port;
 pub mod shell;
 mod stamps;
 pub mod store;
+
+use base::DurNs;
+
+/// A thread that finishes no round of its loop for longer than this hangs.
+const HANGS_AFTER: DurNs = DurNs::from_secs(4);
+/// The same for threads that wait for the engine, a server or a disk.
+const SLOW_HANGS_AFTER: DurNs = DurNs::from_secs(15);

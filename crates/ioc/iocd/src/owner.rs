@@ -8,21 +8,18 @@ use crate::engine::now;
 use crate::job::{Job, OwnerEvent, OwnerRequest};
 use crate::scans::Scans;
 use crate::shard::{ADVANCE_MAX, Shard};
-use base::{DurNs, MonoNs};
+use base::MonoNs;
 use canet::Waker;
-use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::bell::Bell;
+use sys::rounds::{ROUND_EVERY, Rounds};
 
 /// Maximum number of jobs of a shard before callbacks and posts are served.
 const JOBS_MAX: usize = 64;
 /// Maximum number of shards of one thread. Each costs some hundred nanoseconds per turn.
 pub(crate) const SHARDS_MAX: usize = 64;
-
-/// Maximum time between two rounds of the loop, so that a thread that hangs is found.
-const ROUND_EVERY: DurNs = DurNs::from_secs(1);
 
 /// Data shared by an owner and the network, apart from the rings.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use sys::rounds::Rounds;
 
 /// Update period.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -22,7 +23,12 @@ impl Publisher {
     /// If the thread cannot be started.
     pub(crate) fn start(name: &str, mut publish: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
         let (stop, stopped) = channel::<()>();
-        let run = move || while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && publish() {};
+        let rounds = Rounds::watch(name, crate::SLOW_HANGS_AFTER);
+        let run = move || {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && publish() {
+                rounds.count();
+            }
+        };
         let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
         Ok(Self { stop, thread })
     }

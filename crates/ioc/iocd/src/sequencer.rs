@@ -14,6 +14,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use sys::rounds::{ROUND, Rounds};
 
 /// Holder of the links of all programs.
 pub(crate) const SEQUENCER: Holder = Some(usize::MAX - 1);
@@ -59,20 +60,16 @@ impl Inbox {
     }
 
     /// Waits for events, a stop or `until`. Returns the events and whether the program must stop.
-    fn take(&self, until: Option<MonoNs>, stopped: bool) -> (VecDeque<(RemoteId, Event)>, bool) {
+    fn take(&self, until: Option<MonoNs>, stopped: bool, rounds: &Rounds) -> (VecDeque<(RemoteId, Event)>, bool) {
         let mut waiting = lock(&self.waiting);
         loop {
+            rounds.count();
             let now = sys::clock::mono_now();
             if !waiting.events.is_empty() || waiting.stop && !stopped || until.is_some_and(|until| until <= now) {
                 return (std::mem::take(&mut waiting.events), waiting.stop);
             }
-            waiting = match until {
-                None => self.bell.wait(waiting).unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let pause = Duration::from_nanos(until.0 - now.0);
-                    self.bell.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            let pause = until.map_or(ROUND, |until| Duration::from_nanos(until.0 - now.0).min(ROUND));
+            waiting = self.bell.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -157,6 +154,7 @@ impl Running {
             links: Vec::new(),
             open: HashSet::new(),
             names: Vec::new(),
+            rounds: Rounds::watch(&thread, crate::SLOW_HANGS_AFTER),
         };
         std::thread::Builder::new().name(thread.clone()).spawn(move || runner.run())?;
         Ok(Self { number, thread, machine, inbox })
@@ -200,6 +198,7 @@ struct Runner {
     /// All links.
     open: HashSet<RemoteId>,
     names: Vec<String>,
+    rounds: Rounds,
 }
 
 impl Runner {
@@ -221,7 +220,7 @@ impl Runner {
             if !self.act(actions) || ended {
                 return;
             }
-            (events, stop) = self.inbox.take(wake, stop);
+            (events, stop) = self.inbox.take(wake, stop, &self.rounds);
         }
     }
 

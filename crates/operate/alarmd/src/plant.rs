@@ -1,6 +1,7 @@
 //! Alarms of the plant itself: states of processes and partitions from its supervisor, and drift of its shield.
 
 use alarm::{Moment, Severity, Spec, Update, Wall};
+use base::DurNs;
 use host::supervise::Cause;
 use keep::supervisor::control::{Client, ProcessStatus, Reply, Request, RowStatus, Stands};
 use keep::supervisor::rundir::RunDir;
@@ -9,6 +10,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use sys::root::RootDir;
+use sys::rounds::Rounds;
 
 /// Prefixes of the channels of processes and partitions. Record names contain no blanks.
 const PROCESS: &str = "process ";
@@ -19,6 +21,8 @@ const SHIELD: &str = "plant shield";
 const EVERY: Duration = Duration::from_secs(1);
 /// Number of queries between two checks of the shield, which read all settings it has written.
 const SHIELD_EVERY: u32 = 5;
+/// A thread that finishes no round of its loop for longer than this hangs. A query may take 10 s.
+const HANGS_AFTER: DurNs = DurNs::from_secs(15);
 /// Maximum number of queries at startup, when the supervisor may be busy.
 const TRIES: u32 = 10;
 
@@ -91,9 +95,11 @@ impl Part {
 pub(crate) fn watch(plant: &str) -> io::Result<Receiver<Answer>> {
     let (say, said) = sync_channel(1);
     let run = RunDir::find(plant);
+    let rounds = Rounds::watch("plant", HANGS_AFTER);
     std::thread::Builder::new().name("plant".into()).spawn(move || {
         let (mut client, mut drift) = (None, None);
         for round in (0..SHIELD_EVERY).cycle() {
+            rounds.count();
             if round == 0 {
                 drift = shield_drift();
             }
@@ -225,7 +231,7 @@ fn judge_process(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{DurNs, MonoNs};
+    use base::MonoNs;
 
     fn process() -> ProcessStatus {
         serde_json::from_value(serde_json::json!({

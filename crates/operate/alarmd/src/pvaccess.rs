@@ -12,11 +12,14 @@ use pvanet::session::Session;
 use std::collections::HashMap;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use sys::rounds::Rounds;
 
 /// Maximum number of changes that wait for the server; the thread waits while there are that many.
 pub(crate) const CHANGES_MAX: usize = 1_024;
 /// Interval between looks at the channels that are not connected.
 const LOOK_EVERY: DurNs = DurNs::from_secs(1);
+/// A thread that finishes no round of its loop for longer than this hangs.
+const HANGS_AFTER: DurNs = DurNs::from_secs(15);
 
 /// A change of a channel, or of the connections.
 pub(crate) enum Change {
@@ -54,8 +57,9 @@ pub(crate) fn watch(
         open.insert(op, Channel { id, user: *user, known: None });
     }
     let (send, changes) = sync_channel(CHANGES_MAX);
+    let rounds = Rounds::watch("pvaccess", HANGS_AFTER);
     std::thread::Builder::new().name("pvaccess".into()).spawn(move || {
-        if let Err(error) = follow(&mut session, &mut open, &send, &bell) {
+        if let Err(error) = follow(&mut session, &mut open, (&send, &bell), &rounds) {
             let _ = send.send(Change::Ended(error));
             bell.wake();
         }
@@ -67,11 +71,12 @@ pub(crate) fn watch(
 fn follow(
     session: &mut Session,
     channels: &mut HashMap<OpId, Channel>,
-    send: &SyncSender<Change>,
-    bell: &Waker,
+    (send, bell): (&SyncSender<Change>, &Waker),
+    rounds: &Rounds,
 ) -> io::Result<()> {
     let (mut look, mut unconnected) = (Session::now(), String::new());
     loop {
+        rounds.count();
         let mut changes = Vec::new();
         if let Some(event) = session.step(look)? {
             change(&session.client, channels, event, &mut changes);

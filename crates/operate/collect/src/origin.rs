@@ -4,6 +4,7 @@ use crate::gate::Gate;
 use crate::kept;
 use crate::origins::{Alarms, Frames, Loops, Messages, PvAccess, Streams};
 use crate::unconnected::{Unconnected, fits};
+use base::DurNs;
 use host::plant::archive::{Policy, Signal, Source};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
@@ -11,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 use store::{Folder, Logger, SignalId, StoreError};
+use sys::rounds::Rounds;
 
 /// Capacity of the queue to the logger; the source's thread waits when it is full. The logger polls the queue, so it must hold a
 /// burst.
@@ -19,6 +21,9 @@ const WAITING_MAX: usize = 4_096;
 const IMAGES_WAITING_MAX: usize = 16;
 /// Delay before a source that is away is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// A thread that finishes no round of its loop for longer than this hangs. A request may take 10 s, and a write to a slow disk
+/// delays the logger.
+const HANGS_AFTER: DurNs = DurNs::from_secs(30);
 
 /// Patterns of names with their policies; the first match decides.
 type Patterns = Vec<(String, Policy)>;
@@ -55,6 +60,11 @@ pub(crate) trait Origin: Send {
     /// Waits for new items and adds them to `found`. An error means that the source is away. It is logged once, the source is
     /// tried again a second later, and the implementation must discard its previous state.
     fn look(&mut self, found: &mut Vec<Item>) -> Result<(), String>;
+
+    /// Whether [`look`](Self::look) also returns if there are no new items, in about a second.
+    fn goes_round(&self) -> bool {
+        true
+    }
 }
 
 /// Result of polling a source.
@@ -151,7 +161,8 @@ impl Follower {
         (wanted, waiting): (Patterns, usize),
     ) -> std::io::Result<Self> {
         let (say, said) = sync_channel(waiting);
-        std::thread::Builder::new().name(kind.to_owned()).spawn(move || follow(origin.as_mut(), &say))?;
+        let rounds = if origin.goes_round() { Rounds::watch(kind, HANGS_AFTER) } else { Rounds::default() };
+        std::thread::Builder::new().name(kind.to_owned()).spawn(move || follow(origin.as_mut(), &say, &rounds))?;
         Ok(Self::new(name, said, wanted, sign))
     }
 
@@ -295,8 +306,9 @@ impl Follower {
 }
 
 /// Thread of a source: polls until the logger drops the receiver.
-fn follow(origin: &mut dyn Origin, say: &SyncSender<Message>) {
+fn follow(origin: &mut dyn Origin, say: &SyncSender<Message>, rounds: &Rounds) {
     loop {
+        rounds.count();
         let mut found = Vec::new();
         let looked = origin.look(&mut found);
         // An empty list means connected, so it is not sent with an error.
@@ -320,7 +332,6 @@ pub(crate) fn array(values: Vec<i64>) -> Datum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::DurNs;
 
     #[test]
     fn a_source_that_reports_only_faults_is_not_connected() {

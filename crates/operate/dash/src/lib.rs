@@ -163,13 +163,12 @@ pub fn serve(options: &Options) -> io::Result<()> {
     let access = Access::open(&folder.join("access.json"), server.address().port(), options.write, mono_now())?;
     publish(&folder, &access, &server.url())?;
     let hub = Arc::new(Hub::default());
-    let mut readers = watch::start(&options.plant, options.archive.clone(), &options.messages, &hub)?;
+    watch::start(&options.plant, options.archive.clone(), &options.messages, &hub)?;
     if options.pvaccess {
-        pvs::start(options, hub.clone(), readers.add("dash-pvaccess", mono_now()))?;
+        pvs::start(options, hub.clone())?;
     }
     let server = server.with_rounds(move || {
-        let now = mono_now();
-        supervisor.works(now, readers.hanging(now).as_deref());
+        supervisor.works(mono_now(), None);
     });
     let signal_hub = signals::Signals::start()?;
     let worker = Arc::new(work::Worker::start(options, signal_hub.clone())?);

@@ -25,6 +25,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use sys::clock::mono_now;
+use sys::rounds::Rounds;
 
 pub(crate) use desk::{OPENED_MAX, VALUES_MAX};
 pub use forcing::{Forcing, ForcingError, Servers};
@@ -40,6 +41,8 @@ pub(crate) const FILE_BYTES_MAX: usize = 12 << 20;
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval of checks for clients that have gone, if no loop is polled.
 const IDLE: Duration = Duration::from_secs(1);
+/// A thread that finishes no round of its loop for longer than this hangs.
+const HANGS_AFTER: DurNs = DurNs::from_secs(30);
 /// Age at which a desk that follows a loop is stale.
 const STALE: DurNs = DurNs::from_secs(2);
 
@@ -182,7 +185,8 @@ impl Scopes {
     pub(crate) fn start(plant: &str, messages: &str) -> io::Result<Self> {
         let (queue, jobs) = queue(WAITING_MAX);
         let mut around = TriggerServers { alarms: Alarms::new(plant), messages: messages.to_owned() };
-        std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&jobs, &mut around))?;
+        let rounds = Rounds::watch("dash-scope", HANGS_AFTER);
+        std::thread::Builder::new().name("dash-scope".to_owned()).spawn(move || work(&jobs, &mut around, &rounds))?;
         Ok(Self { jobs: queue })
     }
 }
@@ -259,9 +263,10 @@ fn kind(name: &str) -> Result<Kind, Refused> {
 }
 
 /// Main loop of the thread: handles requests and polls loops. Ends with the process.
-fn work(jobs: &Jobs<Job>, around: &mut TriggerServers) -> ! {
+fn work(jobs: &Jobs<Job>, around: &mut TriggerServers, rounds: &Rounds) -> ! {
     let mut desks = Desks::default();
     loop {
+        rounds.count();
         let pace = if desks.all.values().any(|(desk, _)| desk.is_live()) { LOOK } else { IDLE };
         if let Some(job) = jobs.next_within(pace) {
             let outcome = one(&mut desks, around, &job);

@@ -13,6 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sys::rounds::Rounds;
 
 /// Maximum samples kept per signal. The oldest are dropped; each client counts what it missed.
 const SAMPLES_MAX: usize = 1024;
@@ -26,6 +27,8 @@ const ASKED_MAX: usize = 256;
 const PATIENCE: DurNs = DurNs::from_secs(5);
 /// Maximum time between checks for expired operations.
 const LOOK_EVERY: DurNs = DurNs::from_ms(200);
+/// A thread that finishes no round of its loop for longer than this hangs.
+const HANGS_AFTER: DurNs = DurNs::from_secs(15);
 /// Maximum length of a displayed text or array, in characters.
 const TEXT_MAX: usize = 200;
 
@@ -179,9 +182,9 @@ impl Signals {
     pub(crate) fn start() -> io::Result<Self> {
         let ((ca, ca_orders), (pva, pva_orders)) = (Line::new()?, Line::new()?);
         let mut thread = channel_access::Thread::new(ca.bell.clone(), ca_orders)?;
-        std::thread::Builder::new().name("dash-signals".to_owned()).spawn(move || thread.run())?;
+        begin("dash-signals", move |rounds| thread.run(rounds))?;
         let mut thread = pvaccess::Thread::new(pva.bell.clone(), pva_orders)?;
-        std::thread::Builder::new().name("dash-pvaccess".to_owned()).spawn(move || thread.run())?;
+        begin("dash-pvaccess", move |rounds| thread.run(rounds))?;
         Ok(Self::new(ca, pva))
     }
 
@@ -264,6 +267,12 @@ impl Signals {
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Starts a watched thread.
+fn begin(name: &str, run: impl FnOnce(&Rounds) + Send + 'static) -> io::Result<()> {
+    let rounds = Rounds::watch(name, HANGS_AFTER);
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&rounds)).map(drop)
 }
 
 /// Cuts a text for display.

@@ -18,13 +18,13 @@ use base::{DurNs, MonoNs};
 use host::plant::Plant;
 use keep::supervisor::control::{Client, Reply, Request, Status};
 use keep::supervisor::rundir::RunDir;
-use rt::rounds::Threads;
 use serde_json::{Value, json};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 use sys::clock::{mono_now, sleep_until, wall_ns};
+use sys::rounds::Rounds;
 
 /// Interval of checks for subscribers.
 const IDLE: DurNs = DurNs::from_ms(500);
@@ -37,9 +37,8 @@ const HANGS_AFTER: DurNs = DurNs::from_secs(15);
 ///
 /// # Errors
 /// If a thread cannot be started.
-pub(crate) fn start(plant: &str, archive: Option<PathBuf>, messages: &str, hub: &Arc<Hub>) -> io::Result<Threads> {
-    let mut threads = Threads::new(HANGS_AFTER);
-    let mut begin = |name: &str, topic, look: Look| begin(&mut threads, name, topic, hub, look);
+pub(crate) fn start(plant: &str, archive: Option<PathBuf>, messages: &str, hub: &Arc<Hub>) -> io::Result<()> {
+    let begin = |name: &str, topic, look: Look| begin(name, topic, hub, look);
     let mut processes = plant::Processes::new(plant);
     begin("watch-plant", Topic::Plant, Box::new(move |is_watched| processes.look(is_watched)))?;
     let name = plant.to_owned();
@@ -55,16 +54,15 @@ pub(crate) fn start(plant: &str, archive: Option<PathBuf>, messages: &str, hub: 
     let mut console = Console::new(messages.to_owned());
     begin("watch-messages", Topic::MessageServer, Box::new(move |_| message_server(&mut console)))?;
     let mut plants = plants::Plants::default();
-    begin("watch-plants", Topic::Plants, Box::new(move |_| plants.look()))?;
-    Ok(threads)
+    begin("watch-plants", Topic::Plants, Box::new(move |_| plants.look()))
 }
 
 /// Reads the data of a topic. The argument is whether a client is subscribed.
 type Look = Box<dyn FnMut(bool) -> News + Send>;
 
 /// Starts a thread that polls repeatedly.
-fn begin(threads: &mut Threads, name: &str, topic: Topic, hub: &Arc<Hub>, mut look: Look) -> io::Result<()> {
-    let (hub, rounds) = (hub.clone(), threads.add(name, mono_now()));
+fn begin(name: &str, topic: Topic, hub: &Arc<Hub>, mut look: Look) -> io::Result<()> {
+    let (hub, rounds) = (hub.clone(), Rounds::watch(name, HANGS_AFTER));
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let mut next = mono_now();
         loop {
@@ -186,24 +184,23 @@ mod tests {
 
     #[test]
     fn a_reader_that_hangs_is_named_until_it_reads_again() {
-        let (hub, mut threads) = (Arc::new(Hub::default()), Threads::new(HANGS_AFTER));
+        let hub = Arc::new(Hub::default());
         let (read, go): (_, Receiver<()>) = channel();
         let look = move |_| {
             // The test waits for the end of this read.
             let _ = go.recv();
             News::default()
         };
-        begin(&mut threads, "watch-plant", Topic::Plant, &hub, Box::new(look)).unwrap();
+        begin("watch-test", Topic::Plant, &hub, Box::new(look)).unwrap();
         // The clock of the checks is injected: half a second between two of them.
         let mut now = mono_now();
-        let mut check = move |threads: &mut Threads| {
+        let mut check = move || {
             now = now + DurNs::from_ms(500);
-            threads.hanging(now)
+            sys::rounds::hanging(now).filter(|found| found.contains("watch-test"))
         };
-        let found = (0..100).find_map(|_| check(&mut threads)).unwrap();
-        assert!(found.starts_with("thread watch-plant hung: "), "{found}");
+        assert!((0..100).find_map(|_| check()).is_some());
         drop(read);
-        while check(&mut threads).is_some() {
+        while check().is_some() {
             std::thread::yield_now();
         }
     }

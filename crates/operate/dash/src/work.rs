@@ -8,7 +8,7 @@ use crate::messages::Console;
 use crate::protocol::Act;
 use crate::shares::{Party, Queue, queue};
 use crate::signals::{Callback, Outcome, Signals};
-use base::Visible;
+use base::{DurNs, Visible};
 use keep::supervisor::control::{Client, Reply, Request};
 use keep::supervisor::logs::Reader;
 use keep::supervisor::rundir::RunDir;
@@ -17,9 +17,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use store::{Archive, Bins, Folder, Span};
+use sys::rounds::{ROUND, Rounds};
 
 /// Maximum queued jobs per thread, of all clients together.
 const WAITING_MAX: usize = 32;
+/// A thread that finishes no round of its loop for longer than this hangs. Reading a large archive may take a minute.
+const HANGS_AFTER: DurNs = DurNs::from_secs(120);
 /// Maximum names found by a search.
 const FOUND_MAX: usize = 200;
 /// Maximum gaps returned with a signal's history, the newest.
@@ -148,11 +151,14 @@ fn figures(plant: &str) -> impl FnMut(Job) -> Outcome + Send + use<> {
 
 fn begin(name: &str, mut work: impl FnMut(Job) -> Outcome + Send + 'static) -> io::Result<Queue<(Job, Callback)>> {
     let (queue, jobs) = queue::<(Job, Callback)>(WAITING_MAX);
+    let rounds = Rounds::watch(name, HANGS_AFTER);
     let started = std::thread::Builder::new().name(name.to_owned());
     started.spawn(move || {
         loop {
-            let (job, done) = jobs.next();
-            done(work(job));
+            rounds.count();
+            if let Some((job, done)) = jobs.next_within(ROUND) {
+                done(work(job));
+            }
         }
     })?;
     Ok(queue)

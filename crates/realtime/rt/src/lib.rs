@@ -38,7 +38,6 @@ mod page;
 mod preempt;
 mod program_events;
 mod quiet;
-pub mod rounds;
 pub mod scope;
 mod share;
 mod source;

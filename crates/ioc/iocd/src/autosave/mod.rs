@@ -13,7 +13,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_chan
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sys::rounds::{ROUND, Rounds};
 
+/// Name of the thread.
+const NAME: &str = "ioc-autosave";
 /// Number of fields read at a time. In between, clients and housekeeping scans are served.
 const READ_MAX: usize = 100;
 /// Maximum number of waiting requests.
@@ -152,9 +155,9 @@ impl Autosave {
     /// If the thread cannot be started.
     pub fn start(mailbox: Mailbox, settings: Settings, restored: Restored) -> std::io::Result<Self> {
         let (sender, requests) = sync_channel(ASKS_MAX);
-        let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false };
-        let thread =
-            std::thread::Builder::new().name("ioc-autosave".into()).spawn(move || saver.run(&requests, &restored))?;
+        let rounds = Rounds::watch(NAME, crate::SLOW_HANGS_AFTER);
+        let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false, rounds };
+        let thread = std::thread::Builder::new().name(NAME.into()).spawn(move || saver.run(&requests, &restored))?;
         Ok(Self { sender, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
@@ -212,6 +215,7 @@ struct Saver {
     sets: Vec<Set>,
     beat: Instant,
     odd: bool,
+    rounds: Rounds,
 }
 
 impl Saver {
@@ -223,7 +227,8 @@ impl Saver {
             ("rebootTime", &engine::wall().to_string()),
         ]);
         loop {
-            let wait = self.next_due().saturating_duration_since(Instant::now());
+            self.rounds.count();
+            let wait = self.next_due().saturating_duration_since(Instant::now()).min(ROUND);
             match requests.recv_timeout(wait) {
                 Ok(SaverRequest::Add { name, channels, when, settings }) => self.add(name, channels, when, settings),
                 Ok(SaverRequest::Remove { name, reply }) => {

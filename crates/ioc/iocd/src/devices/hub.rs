@@ -11,6 +11,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use sys::bell::Bell;
+use sys::rounds::{ROUND_EVERY, Rounds};
 
 /// Maximum number of requests in transit from one owner. Further requests wait in its database.
 const REQUESTS_ROOM: usize = 4_096;
@@ -280,18 +281,18 @@ impl Hub {
     }
 
     /// Main loop of the thread. `watch` is called once per [`WATCH_EVERY`] while it returns true, otherwise in each round.
-    pub(super) fn run(&self, mut watch: impl FnMut(MonoNs) -> bool) {
+    pub(super) fn run(&self, rounds: &Rounds, mut watch: impl FnMut(MonoNs) -> bool) {
         let mut watch_at = MonoNs(0);
         while !self.stop.load(Ordering::Acquire) {
-            let mut next = self.turn();
+            rounds.count();
+            let next = self.turn();
             let instant = now().mono;
             if instant >= watch_at && watch(instant) {
                 watch_at = instant + WATCH_EVERY;
             }
-            if watch_at > instant {
-                next = Some(next.map_or(watch_at, |next| next.min(watch_at)));
-            }
-            self.bell.wait(next);
+            let round = instant + ROUND_EVERY;
+            let watch_at = Some(watch_at).filter(|at| *at > instant);
+            self.bell.wait(next.into_iter().chain(watch_at).chain([round]).min());
         }
         lock(&self.inside).records.clear();
     }

@@ -15,6 +15,7 @@ use rt::device::{Register, RegisterWrite, Uio, await_interrupt};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use sys::rounds::Rounds;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 
 /// The device support.
@@ -193,8 +194,9 @@ impl Line {
             None => None,
         };
         let (class, cpu, state) = (*class, *cpu, self.state.clone());
+        let rounds = Rounds::watch(&node, crate::HANGS_AFTER);
         let work = move || {
-            wait(&uio, clear.as_ref(), &interrupt, &state);
+            wait(&uio, clear.as_ref(), &interrupt, (&*state, &rounds));
             drop(claim);
             state.runs.store(false, Ordering::Release);
         };
@@ -225,8 +227,9 @@ fn settle(class: Policy, cpu: Option<CpuId>) -> sys::Result<()> {
 /// Waits for interrupts until the record ends or the device is gone.
 ///
 /// Real-time: neither allocates nor waits for a lock that another thread holds, if the record has its own ring.
-fn wait(uio: &Uio, clear: Option<&(Register<u32>, u32)>, interrupt: &Interrupt, state: &State) {
+fn wait(uio: &Uio, clear: Option<&(Register<u32>, u32)>, interrupt: &Interrupt, (state, rounds): (&State, &Rounds)) {
     let next = || -> Result<(), sys::Errno> {
+        rounds.count();
         if let Some(count) = await_interrupt(uio, Wait::Sleep, CHECK)? {
             let now = now();
             if let Some((register, value)) = clear {

@@ -26,6 +26,7 @@ use base::DurNs;
 use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Now, Output, Support};
 use fieldbus::modbus::Framing;
 use std::sync::Arc;
+use sys::rounds::Rounds;
 
 /// Declares a module for each line, with its device supports. (`cargo fmt` does not find these files, `cargo xtask test fmt`
 /// does.)
@@ -164,13 +165,14 @@ impl Devices {
     /// The kernel's.
     pub(crate) fn start(&self, reports: Reports) -> std::io::Result<()> {
         let (hub, ports) = (self.hub.clone(), self.ports.clone());
+        let rounds = Rounds::watch("devices", crate::HANGS_AFTER);
         let watch = move |now| {
             let Some((log, text)) = ports.watch() else { return false };
             log.iter().for_each(|line| eprintln!("{line}"));
             reports.report(now, "ports", text);
             true
         };
-        std::thread::Builder::new().name("devices".into()).stack_size(512 << 10).spawn(move || hub.run(watch))?;
+        std::thread::Builder::new().name("devices".into()).stack_size(512 << 10).spawn(move || hub.run(&rounds, watch))?;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sys::bell::Bell;
 use sys::clock::mono_now;
+use sys::rounds::{ROUND_EVERY, Rounds};
 
 /// Maximum number of waiting requests. A record has at most one, plus one for polling.
 const WAITING_MAX: usize = 16_384;
@@ -87,9 +88,11 @@ impl ServerConnection {
     pub(super) fn open(server: &str, band: Band) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let (mine, server) = (shared.clone(), server.to_owned());
-        let builder = std::thread::Builder::new().name(format!("messages-{band}")).stack_size(256 << 10);
+        let name = format!("messages-{band}");
+        let rounds = Rounds::watch(&name, crate::SLOW_HANGS_AFTER);
+        let builder = std::thread::Builder::new().name(name).stack_size(256 << 10);
         builder.spawn(move || {
-            Thread { shared: mine, server, band, waiting: VecDeque::new(), asked: HashMap::new() }.run()
+            Thread { shared: mine, server, band, waiting: VecDeque::new(), asked: HashMap::new(), rounds }.run()
         })?;
         Ok(Self(shared))
     }
@@ -114,6 +117,7 @@ struct Thread {
     waiting: VecDeque<PendingRequest>,
     /// Requests at the server, by id.
     asked: HashMap<u64, PendingRequest>,
+    rounds: Rounds,
 }
 
 impl Thread {
@@ -121,6 +125,7 @@ impl Thread {
         let mut client: Option<Client> = None;
         let mut again = mono_now();
         loop {
+            self.rounds.count();
             {
                 let mut inside = self.shared.lock();
                 if inside.closed {
@@ -138,7 +143,7 @@ impl Thread {
             }
             let Some(present) = &mut client else {
                 self.waiting.drain(..).for_each(|pending| (pending.then)(RequestOutcome::Lost));
-                self.shared.bell.wait(None);
+                self.shared.bell.wait(Some(mono_now() + ROUND_EVERY));
                 continue;
             };
             if self.exchange(present).is_err() {

@@ -18,7 +18,7 @@ use crate::scans::{Scans, scan_one};
 use crate::shard::Shard;
 use crate::shard_port::ShardPort;
 use crate::store::Store;
-use base::{DurNs, MonoNs, Stamp};
+use base::{MonoNs, Stamp};
 use ca::beacon::Beacon;
 use ca::client::Address;
 use ca::search::{self, SearchCounters};
@@ -46,10 +46,6 @@ const REQUESTS_MAX: usize = 10_000;
 const DATAGRAMS_MAX: usize = 64;
 /// Maximum number of sends of one circuit in a row.
 const SENDS_MAX: usize = 4;
-/// Maximum time of one round of a scan thread's loop.
-const HANG: DurNs = DurNs::from_secs(4);
-/// Interval between two checks of the scan threads.
-const CHECK_EVERY: DurNs = DurNs::from_ms(500);
 
 /// Circuits, sockets and the housekeeping shard of the database, owned by one thread; and the ports to the other shards.
 pub struct Engine {
@@ -89,8 +85,6 @@ pub struct Engine {
     touched: Vec<CircuitId>,
     /// Monitors that this thread, which runs no real-time scan, makes progress.
     supervisor: Supervisor,
-    /// Threads of scans, which must go round.
-    pub(crate) threads: rt::rounds::Threads,
     stop: bool,
 }
 
@@ -147,7 +141,6 @@ impl Engine {
             again: Vec::new(),
             touched: Vec::new(),
             supervisor: Supervisor::from_env(),
-            threads: rt::rounds::Threads::new(HANG),
             stop: false,
         };
         engine.plan_scans();
@@ -329,8 +322,7 @@ impl Engine {
                 pvaccess.flush_again(self.store.now.mono, &mut self.store);
             }
             self.settle();
-            let hanging = self.threads.hanging(self.store.now.mono);
-            self.supervisor.works(self.store.now.mono, hanging.as_deref());
+            self.supervisor.works(self.store.now.mono, None);
         }
         Ok(())
     }
@@ -339,9 +331,7 @@ impl Engine {
         let scans = self.scans.next(now, |scan| self.store.db.scanned(scan));
         let beacon = self.beacon.as_ref().map(Beacon::poll_timeout);
         let pvaccess = self.pvaccess.as_ref().map(PvAccess::poll_timeout);
-        // A thread that hangs is found by checks twice a second.
-        let check = if self.threads.is_empty() { DurNs(i64::MAX >> 1) } else { CHECK_EVERY };
-        let sign = self.supervisor.due().map(|due| due.min(now + check));
+        let sign = self.supervisor.due();
         let own = [scans, beacon, self.store.db.next_deadline(), self.server.poll_timeout(), pvaccess, sign];
         own.into_iter().flatten().min()
     }

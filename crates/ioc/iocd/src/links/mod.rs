@@ -18,6 +18,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use sys::notify::Supervisor;
+use sys::rounds::Rounds;
 
 /// Maximum number of request batches waiting for a thread.
 const BATCHES_MAX: usize = 64;
@@ -232,8 +233,9 @@ fn start<C: Client>(
     let mut client = open(bell.clone())?;
     let (sender, requests) = sync_channel(BATCHES_MAX);
     let (mailbox, shared) = (mailbox.clone(), Arc::clone(shared));
+    let rounds = Rounds::watch(name, crate::SLOW_HANGS_AFTER);
     std::thread::Builder::new().name(name.into()).spawn(move || {
-        if let Err(error) = run(name, &mut client, &requests, &mailbox, &shared) {
+        if let Err(error) = run((name, &rounds), &mut client, &requests, &mailbox, &shared) {
             eprintln!("links to other IOCs: {error}");
         }
     })?;
@@ -242,7 +244,7 @@ fn start<C: Client>(
 
 /// Runs until the engine drops its side.
 fn run(
-    name: &'static str,
+    (name, rounds): (&'static str, &Rounds),
     client: &mut impl Client,
     requests: &Receiver<Batch>,
     mailbox: &Mailbox,
@@ -251,6 +253,7 @@ fn run(
     let mut news = Vec::new();
     let mut report_at = MonoNs(0);
     loop {
+        rounds.count();
         loop {
             match requests.try_recv() {
                 Ok(batch) => batch.into_iter().for_each(|(holder, request)| {

@@ -20,11 +20,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::clock::mono_now;
+use sys::rounds::{ROUND_EVERY, Rounds};
 
 /// Default time without a write after which a burst ends.
 pub const QUIET: DurNs = DurNs::from_secs(5);
 /// Maximum number of entries waiting for the log thread.
 const ENTRIES_MAX: usize = 1_000;
+/// Name of the thread.
+const NAME: &str = "ioc-putlog";
 
 /// Writes to be logged (numbers of caPutLog).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +153,9 @@ impl PutLog {
         let shared = Arc::clone(&counts);
         let quiet = Arc::new(AtomicI64::new(quiet.0));
         let log = Writer { counts: shared, form: form.clone(), quiet: Arc::clone(&quiet) };
-        let run = move || log.write(&mut sinks, &entries);
-        let thread = std::thread::Builder::new().name("ioc-putlog".into()).spawn(run)?;
+        let rounds = Rounds::watch(NAME, crate::SLOW_HANGS_AFTER);
+        let run = move || log.write(&mut sinks, &entries, &rounds);
+        let thread = std::thread::Builder::new().name(NAME.into()).spawn(run)?;
         Ok(Self { which, counts, form, quiet, sender: Some(sender), thread: Some(thread) })
     }
 
@@ -205,16 +209,15 @@ struct Writer {
 
 impl Writer {
     /// Main loop of the log thread. All entries that arrived meanwhile are written at once.
-    fn write(&self, sinks: &mut [Sink], entries: &Receiver<Entry>) {
+    fn write(&self, sinks: &mut [Sink], entries: &Receiver<Entry>, rounds: &Rounds) {
         let mut bursts = Bursts::default();
         loop {
-            let waited = match bursts.until() {
-                None => entries.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(until) => {
-                    let wait = u64::try_from((until - mono_now()).0).unwrap_or(0);
-                    entries.recv_timeout(Duration::from_nanos(wait))
-                }
-            };
+            rounds.count();
+            let left = bursts.until().map_or(ROUND_EVERY, |until| DurNs((until - mono_now()).0.max(0)));
+            let waited = entries.recv_timeout(Duration::from_nanos(left.min(ROUND_EVERY).0 as u64));
+            if waited == Err(RecvTimeoutError::Timeout) && left > ROUND_EVERY {
+                continue;
+            }
             let ended = waited == Err(RecvTimeoutError::Disconnected);
             let quiet = DurNs(self.quiet.load(Ordering::Relaxed));
             let mut lines = Vec::new();

@@ -26,6 +26,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use sys::clock::mono_now;
+use sys::rounds::Rounds;
 
 /// Address of this process in the guest's network.
 pub const GATEWAY: Ipv4Address = Ipv4Address::new(10, 0, 2, 2);
@@ -40,6 +41,8 @@ const ADDRESS: EthernetAddress = EthernetAddress([0x52, 0x55, 10, 0, 2, 2]);
 const CONNECTIONS_MAX: usize = 64;
 /// Listening sockets per TCP rule.
 const WAITING: usize = 4;
+/// The thread hangs if it finishes no round of its loop for longer than this.
+const HANGS_AFTER: DurNs = DurNs::from_secs(4);
 /// Buffer of a connection per direction, in bytes.
 const STREAM_BYTES: usize = 64 << 10;
 /// Buffer of a UDP rule per direction, in bytes.
@@ -87,7 +90,12 @@ pub fn start(rules: &[Rule], rate: Option<Size>, ours: UnixDatagram) -> io::Resu
     let used = Arc::new(());
     let mine = used.clone();
     let mut network = Network::new(rules, rate, ours);
-    let serve = move || while Arc::strong_count(&mine) > 1 && network.turn(&tell) {};
+    let rounds = Rounds::watch("network", HANGS_AFTER);
+    let serve = move || {
+        while Arc::strong_count(&mine) > 1 && network.turn(&tell) {
+            rounds.count();
+        }
+    };
     std::thread::Builder::new().name("network".into()).spawn(serve)?;
     Ok(Running { log, _used: used })
 }

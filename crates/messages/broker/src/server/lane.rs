@@ -14,12 +14,12 @@ use msg::{
     Subject, Tables, TextBuffer,
 };
 use ring::{Damaged, StreamReader, StreamWriter};
-use rt::rounds::Rounds;
 use rtrb::{Consumer, Producer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::alloc::Counting;
 use sys::clock::mono_now;
+use sys::rounds::Rounds;
 use sys::shm::SharedWords;
 
 /// Messages taken from one client per round.
@@ -169,7 +169,7 @@ pub(crate) struct LaneThread {
     pub(crate) control_bell: Arc<rustix::fd::OwnedFd>,
     pub(crate) seen: Arc<LaneStatus>,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Number of rounds, for the control thread.
+    /// Number of rounds, for the supervisor.
     pub(crate) rounds: Rounds,
     pub(crate) line: TextBuffer,
     pub(crate) packing: Packing,

@@ -170,12 +170,10 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     tables.deadlines.clone_from(&config.deadlines);
     let mut threads = Vec::new();
     let mut lanes = Vec::new();
-    let mut bands = rt::rounds::Threads::new(HANGS_AFTER);
     // The lanes end after the control thread, which waits for them whenever a client disconnects.
     let lanes_stop = Arc::new(AtomicBool::new(false));
     for band in Band::all() {
-        let rounds = bands.add(&threads::name(band.number().into()), mono_now());
-        let (thread, lane) = lane(&config, band, &tables, &bell, (&lanes_stop, rounds))?;
+        let (thread, lane) = lane(&config, band, &tables, &bell, &lanes_stop)?;
         threads.push(thread);
         lanes.push(lane);
     }
@@ -215,7 +213,7 @@ pub fn serve(config: Config, stop: &Arc<AtomicBool>, say: &mut dyn FnMut(Event))
     let mut buffer = MessageBuffer::new();
     while !stop.load(Ordering::Relaxed) {
         control.round(&mut buffer);
-        let fault = bands.hanging(mono_now()).or_else(|| control.log_fault());
+        let fault = control.log_fault();
         (control.say)(Event::Round(fault));
     }
     lanes_stop.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use super::lane::{LaneStatus, LaneThread};
 use super::queued::Queued;
 use super::refusals::Refusals;
-use super::{CHANGES, CONTROL_WORDS, Config, LOG_WORDS, Lanes, ROUND};
+use super::{CHANGES, CONTROL_WORDS, Config, HANGS_AFTER, LOG_WORDS, Lanes, ROUND};
 use crate::error::ServeError;
 use crate::memory;
 use crate::message_buffer::Packing;
@@ -11,12 +11,12 @@ use crate::wake_gate::WakeGate;
 use base::DurNs;
 use msg::{Band, Lane, Tables, TextBuffer};
 use ring::Stream;
-use rt::rounds::Rounds;
 use rt::{LoopSpec, Rt};
 use rtrb::RingBuffer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use sys::rounds::Rounds;
 
 /// Name of the thread of a band.
 pub(super) fn name(band: usize) -> String {
@@ -29,7 +29,7 @@ pub(super) fn lane(
     band: Band,
     tables: &Tables,
     bell: &Arc<OwnedFd>,
-    (stop, rounds): (&Arc<AtomicBool>, Rounds),
+    stop: &Arc<AtomicBool>,
 ) -> sys::Result<(LaneThread, Lanes)> {
     let both = |room| {
         let words = memory::inside(room);
@@ -59,7 +59,7 @@ pub(super) fn lane(
         control_bell: bell.clone(),
         seen: seen.clone(),
         stop: stop.clone(),
-        rounds,
+        rounds: Rounds::watch(&name(band.number().into()), HANGS_AFTER),
         line: TextBuffer::new(),
         packing: Packing::new(),
         is_bounded: !config.unbounded,

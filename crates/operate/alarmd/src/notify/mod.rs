@@ -9,8 +9,14 @@ mod smtp;
 use alarm::notify::{Batch, Delivery, Notifier};
 use alarm::wire::Row;
 use alarm::{Config, Destination, Now, Panel, Target};
+use base::DurNs;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use sys::rounds::{ROUND, Rounds};
+
+/// A thread that finishes no round of its loop for longer than this hangs. To look up the name of a server may take half a minute,
+/// a delivery takes up to 10 s.
+const HANGS_AFTER: DurNs = DurNs::from_secs(60);
 
 /// Notifications of all destinations.
 #[derive(Debug)]
@@ -37,8 +43,11 @@ impl Notify {
         for (number, destination) in config.notify.iter().enumerate() {
             let (send, batches) = sync_channel(1);
             let (destination, set, results) = (destination.clone(), config.name.clone(), results.clone());
-            let run = move || follow(number, &destination, &set, &batches, &results);
-            std::thread::Builder::new().name(format!("notify-{number}")).spawn(run)?;
+            let name = format!("notify-{number}");
+            let rounds = Rounds::watch(&name, HANGS_AFTER);
+            let run =
+                move || follow(&destination, &set, &batches, &rounds, |result| results.send((number, result)).is_ok());
+            std::thread::Builder::new().name(name).spawn(run)?;
             threads.push(send);
         }
         let mut notify = Self { notifier: Notifier::new(&config.notify, now), threads, results: received };
@@ -75,11 +84,14 @@ impl Notify {
     }
 }
 
-/// Sends the batches of a destination.
-fn follow(number: usize, to: &Destination, set: &str, batches: &Receiver<Batch>, results: &Sender<(usize, Delivery)>) {
-    for batch in batches {
-        if results.send((number, send(to, set, &batch))).is_err() {
-            return;
+/// Sends the batches of a destination. `report` returns whether the server still exists.
+fn follow(to: &Destination, set: &str, batches: &Receiver<Batch>, rounds: &Rounds, report: impl Fn(Delivery) -> bool) {
+    loop {
+        rounds.count();
+        match batches.recv_timeout(ROUND) {
+            Ok(batch) if report(send(to, set, &batch)) => {}
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }

@@ -65,4 +65,9 @@ impl Origin for Alarms {
         self.client = Some(client);
         Ok(())
     }
+
+    /// It waits for the next change of an alarm.
+    fn goes_round(&self) -> bool {
+        false
+    }
 }

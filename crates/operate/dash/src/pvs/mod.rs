@@ -19,24 +19,27 @@ use pva::server::{
     Access, Call, Get, Opened, Options as Atomic, Peer, Put, Snapshot, Source, StructureGet, Token, Typed, Write,
 };
 use pvanet::server::PvAccess;
-use rt::rounds::Rounds;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use sys::clock::{mono_now, wall_ns};
+use sys::rounds::Rounds;
 use tables::{Clock, TABLES};
 
 /// Interval of checks for new data.
 const EVERY: DurNs = DurNs::from_ms(250);
 
+/// The server's loop hangs if it finishes no round within this time.
+const HANGS_AFTER: DurNs = DurNs::from_secs(15);
+
 /// The PV with the verdict.
 const VERDICT: &str = "verdict";
 
-/// Opens the sockets and starts the threads, which end with the process. `rounds` counts the rounds of the server's loop.
+/// Opens the sockets and starts the threads, which end with the process.
 ///
 /// # Errors
 /// A socket cannot be opened, or a thread cannot be started.
-pub(crate) fn start(options: &Options, hub: Arc<Hub>, rounds: Rounds) -> io::Result<()> {
+pub(crate) fn start(options: &Options, hub: Arc<Hub>) -> io::Result<()> {
     let (config, limits, complaints) = pvanet::config::server(|name| std::env::var(name).ok());
     let wall = wall_ns();
     let stamp = Stamp::from_unix(wall / 1_000_000_000, (wall % 1_000_000_000) as u32);
@@ -48,6 +51,7 @@ pub(crate) fn start(options: &Options, hub: Arc<Hub>, rounds: Rounds) -> io::Res
     let (done, answers) = channel();
     let pvs = Pvs::new(&options.plant, Calls::start(options, &done, &served.net.waker())?);
     println!("tahti dash: serves {}:{VERDICT} and others over PVAccess, port {}", options.plant, served.net.tcp_port);
+    let rounds = Rounds::watch("dash-pvaccess", HANGS_AFTER);
     let thread = std::thread::Builder::new().name("dash-pvaccess".to_owned());
     thread.spawn(move || serve(served, pvs, &hub, &answers, &rounds)).map(drop)
 }

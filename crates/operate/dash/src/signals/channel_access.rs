@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use sys::clock::mono_now;
+use sys::rounds::Rounds;
 
 /// A channel with its users.
 struct Channel {
@@ -45,8 +46,9 @@ impl Thread {
         Ok(Self { session, orders, channels: HashMap::new(), names: HashMap::new() })
     }
 
-    pub(super) fn run(&mut self) {
+    pub(super) fn run(&mut self, rounds: &Rounds) {
         loop {
+            rounds.count();
             while let Some(command) = self.orders.next() {
                 self.command(command);
             }

@@ -15,6 +15,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use sys::rounds::Rounds;
 
 const VALUE: &str = "value";
 /// Maximum number of elements of an array that are displayed.
@@ -52,8 +53,9 @@ impl Thread {
         Ok(Self { session, orders, channels: HashMap::new(), names: HashMap::new(), ops: HashMap::new() })
     }
 
-    pub(super) fn run(&mut self) {
+    pub(super) fn run(&mut self, rounds: &Rounds) {
         loop {
+            rounds.count();
             while let Some(command) = self.orders.next() {
                 self.command(command);
             }

@@ -15,6 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sys::clock::mono_now;
 use sys::futex;
+use sys::rounds::Rounds;
+
+/// The dispatcher hangs if it finishes no round of its loop for longer than this and its longest wait.
+pub(crate) const HANGS_AFTER: DurNs = DurNs::from_secs(4);
 
 /// Copy of an activity's state, so that the dispatcher need not read the page, which other threads write.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +53,7 @@ pub(crate) struct Dispatcher {
     pub(crate) changes: u64,
     /// Number of entries before the background ones in the queue of the running minor.
     pub(crate) front: usize,
+    pub(crate) rounds: Rounds,
 }
 
 impl Dispatcher {
@@ -65,6 +70,7 @@ impl Dispatcher {
         let mut accounts = Accounts::now();
         let (mut turn, mut first) = self.begin(&page, &border, woke);
         loop {
+            self.rounds.count();
             // Recorded first, because the kernel's time for the wake-up below is not the dispatcher's work.
             page.dispatch().record(mono_now() - woke);
             if let Some(first) = first.take() {
@@ -152,6 +158,7 @@ impl Dispatcher {
     fn first(&mut self, page: &FramePage<'_>) -> Option<(Border, MonoNs)> {
         let mut border = self.machine.first();
         loop {
+            self.rounds.count();
             match self.trigger.wait(border.due, self.patience, &self.shared.stop) {
                 Waited::Ticks(_, now) if self.external => {
                     let due = self.trigger.stamped().map_or(now, |at| at.min(now));

@@ -3,7 +3,7 @@
 use crate::frames::address;
 use crate::frames::callers::Connected;
 use crate::frames::caretaker;
-use crate::frames::dispatcher::{ActivityState, Dispatcher};
+use crate::frames::dispatcher::{ActivityState, Dispatcher, HANGS_AFTER};
 use crate::frames::shared::{Shared, Slot};
 use crate::frames::trigger::{HandedTrigger, Trigger};
 use crate::obtained::Obtained;
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use sys::clock::{mono_now, sleep_until};
 use sys::handover::Counter;
+use sys::rounds::Rounds;
 use sys::sched::{Scheduling, set_affinity, set_scheduling};
 use sys::shm::SharedWords;
 
@@ -290,23 +291,27 @@ impl Runner {
             ..ActivityState::default()
         };
         let (faults, known) = (Vec::with_capacity(activities), spec.activities.iter().map(known).collect());
+        // A round waits for a border, then for a trigger.
+        let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
+        let patience = DurNs(longest.0.saturating_mul(3));
+        let rounds = Rounds::watch("dispatcher", DurNs(patience.0.saturating_mul(2).saturating_add(HANGS_AFTER.0)));
         let dispatch = move || {
             // Computed last: the steps before take longer than the lead on a busy machine, and minors would be lost.
             let (pulse, begin) = first_minor(&spec);
-            let longest = spec.minors.iter().copied().max().unwrap_or(DurNs::from_secs(1));
             let dispatcher = Dispatcher {
                 shared,
                 machine: Machine::new(plan, pulse, begin),
                 trigger,
                 faults,
                 known,
-                patience: DurNs(longest.0.saturating_mul(3)),
+                patience,
                 external: spec.base != TimeBase::Timer,
                 rhythm: Rhythm::default(),
                 complete: false,
                 unsettled: false,
                 changes: u64::MAX,
                 front: 0,
+                rounds,
             };
             dispatcher.run();
         };

@@ -6,6 +6,10 @@ use base::MonoNs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use sys::bell::Bell;
+use sys::rounds::{ROUND_EVERY, Rounds};
+
+/// Name of the thread.
+const NAME: &str = "modbus-poll";
 
 /// All blocks with records, and the thread that starts their readings.
 #[derive(Default)]
@@ -22,11 +26,9 @@ impl Poller {
         // A panic while the lock is held cannot leave the list inconsistent.
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push(block);
         if !self.running.swap(true, Ordering::AcqRel) {
-            let poller = self.clone();
-            let spawned = std::thread::Builder::new()
-                .name("modbus-poll".into())
-                .stack_size(128 << 10)
-                .spawn(move || poller.run());
+            let (poller, rounds) = (self.clone(), Rounds::watch(NAME, crate::HANGS_AFTER));
+            let spawned =
+                std::thread::Builder::new().name(NAME.into()).stack_size(128 << 10).spawn(move || poller.run(&rounds));
             if let Err(error) = spawned {
                 eprintln!("Modbus ports are not read: no thread: {error}");
             }
@@ -46,12 +48,14 @@ impl Poller {
         self.ring();
     }
 
-    fn run(&self) {
+    fn run(&self, rounds: &Rounds) {
         while !self.stop.load(Ordering::Acquire) {
+            rounds.count();
+            let round = now().mono + ROUND_EVERY;
             let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let next: Option<MonoNs> = blocks.iter().filter_map(|block| block.poll_if_due(now().mono)).min();
+            let next = blocks.iter().filter_map(|block| block.poll_if_due(now().mono)).fold(round, MonoNs::min);
             drop(blocks);
-            self.bell.wait(next);
+            self.bell.wait(Some(next));
         }
     }
 }
