@@ -268,6 +268,21 @@ fn a_supervisor_that_was_stopped_reports_the_gap_in_its_observations() {
 }
 
 #[test]
+fn a_process_stopped_by_a_signal_is_observed_before_a_request_ends_it() {
+    let keep = sh("keep", "sleep 1000", "");
+    for (nth, request) in [&["reload"][..], &["stop", "old"], &["restart", "old"]].into_iter().enumerate() {
+        let bench = Bench::new(&format!("verdict-request-{nth}"), &(keep.clone() + &sh("old", "sleep 1000", "")));
+        bench.ok(&["up", ".", "--detach"]);
+        bench.until_row("old", "runs", "kept");
+        bench.write(&keep);
+        kill(bench.pid("old"), "STOP");
+        bench.ok(request);
+        let (code, last) = bench.down();
+        assert!(code == Some(3) && last.contains("old: stopped by a signal"), "{request:?}: {last}");
+    }
+}
+
+#[test]
 fn a_removed_run_folder_fails_the_plant_and_no_second_supervisor_starts() {
     let bench = Bench::new("verdict-folder", &sh("a", "sleep 1000", ""));
     let up = bench.tahti(&["up", "."]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -203,6 +203,16 @@ impl Row {
         true
     }
 
+    /// Ends the row. If it was never observed, it becomes *not observed*. Returns whether the state changed.
+    pub(super) fn close(&mut self) -> bool {
+        let is_never = self.state == State::Pending;
+        if is_never {
+            self.turn(self.observed, State::NotObserved, "never observed".to_owned());
+            self.enter(self.observed);
+        }
+        is_never
+    }
+
     fn turn(&mut self, at: MonoNs, to: State, evidence: String) {
         self.failed.end(at);
         self.degraded.end(at);

@@ -69,6 +69,7 @@ impl Table {
                 None => self.rows.push(Row::new(now, promise)),
             }
         }
+        old.iter_mut().for_each(|row| _ = row.close());
         let gone = old.iter().flat_map(|row| self.reasons_of(row, now)).collect::<Vec<_>>();
         self.past.extend(gone);
         // Failures decide the outcome, so they are the last to be dropped.
@@ -129,6 +130,12 @@ impl Table {
     pub fn judge(&mut self, now: MonoNs) {
         let overdue = self.rows.iter_mut().map(|row| row.judge(now)).filter(|turned| *turned).count();
         self.changes += overdue as u64;
+    }
+
+    /// Ends the life of the plant: a row that was never observed is not kept.
+    pub fn close(&mut self) {
+        let never = self.rows.iter_mut().map(Row::close).filter(|turned| *turned).count();
+        self.changes += never as u64;
     }
 
     /// Handles a gap between two passes of the supervisor, before the observations of the second one. `cause`: why there was

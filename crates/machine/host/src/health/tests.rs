@@ -96,6 +96,23 @@ fn an_optional_subject_degrades_the_plant_and_a_required_one_fails_it() {
 }
 
 #[test]
+fn a_row_that_was_never_observed_is_not_kept_at_the_end_and_after_its_removal() {
+    let mut young = table(false, false);
+    assert_eq!(young.outcome(second(0)), Outcome::Good, "the first observation is not due yet");
+    let mut removed = young.clone();
+    young.close();
+    removed.promise(second(0), Vec::new());
+    for table in [young, removed] {
+        let Outcome::Failed(reasons) = table.outcome(second(0)) else { panic!("{table:?}") };
+        assert_eq!(reasons[0].found, "never observed");
+    }
+    let mut observed = table(false, false);
+    observed.observe(second(0), "loop", Claim::Class, Observation::Kept);
+    observed.close();
+    assert_eq!(observed.outcome(second(0)), Outcome::Good);
+}
+
+#[test]
 fn a_row_without_an_observation_for_two_intervals_is_not_kept() {
     assert_eq!(outcome(false, false, &["kept", "-"]), "good", "two intervals are allowed");
     assert_eq!(outcome(false, false, &["kept", "-", "-"]), "failed");

@@ -157,6 +157,7 @@ impl Health {
     /// Loads the promises of the plant file into the table.
     pub(crate) fn promise(&mut self, now: MonoNs, site: &Site) {
         self.table.promise(now, promises(&site.plant, site.require_rt));
+        self.shield_due = MonoNs(0);
         if self.passed.is_none() {
             self.note_pass(now);
         }
@@ -256,7 +257,9 @@ impl Health {
         }
         let restored = whole.map_or(Observation::Kept, |why| Observation::Broken(why.to_owned()));
         self.table.observe(now, MACHINE, Claim::Restored, restored);
+        self.room.wait(INTERVAL);
         self.records(now, view);
+        self.table.close();
         self.table.outcome(now)
     }
 

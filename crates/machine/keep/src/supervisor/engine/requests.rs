@@ -38,6 +38,7 @@ impl Engine {
             }
             Request::Restart { name } => match self.processes.all.find(&name) {
                 Some(id) if matches!(self.processes.all.phase(), Phase::Starting | Phase::Up) => {
+                    self.observe(now, true);
                     self.tell.event(now, &name, "restart requested");
                     self.processes.event(Event::Restart(id));
                     Reply::Done
@@ -90,6 +91,9 @@ impl Engine {
             let (others, verb) = (others.join(", "), if stop { "stop" } else { "start" });
             let why = if stop { "runs only after it and must go first" } else { "must run before it and was stopped" };
             return Reply::Refused(format!("{}: {others} {why}; use `tahti {verb} {all}`", names.join(", ")));
+        }
+        if stop {
+            self.observe(mono_now(), true);
         }
         for id in ids {
             let (word, event) = if stop { ("stop", Event::Stop(id)) } else { ("start", Event::Start(id)) };
@@ -192,6 +196,8 @@ impl Engine {
 
     /// Applies another version of the plant, after any change of the shield. Returns the list of changes.
     pub(super) fn adopt_plant(&mut self, now: MonoNs, new: Plant) -> Vec<String> {
+        // Rows that the new plant does not have are observed a last time.
+        self.observe(now, true);
         let changes = host::supervise::diff(&self.site.plant, &new);
         let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
         for line in &lines {

@@ -3,7 +3,9 @@
 use crate::keeper::protocol::SOCKET_NAME;
 use crate::supervisor::background::BackgroundTask;
 use crate::supervisor::rundir::RunDir;
+use base::DurNs;
 use host::health::Observation;
+use rustix::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -80,6 +82,13 @@ impl Room {
         }
         let run = run.clone();
         self.ask(move || full(&run))
+    }
+
+    /// Waits for a check in progress, at most for `limit`.
+    pub(super) fn wait(&self, limit: DurNs) {
+        if let Some(task) = &self.0 {
+            sys::poll::is_readable(task.as_fd(), limit);
+        }
     }
 
     fn ask(&mut self, work: impl FnOnce() -> Option<String> + Send + 'static) -> Option<Option<String>> {
