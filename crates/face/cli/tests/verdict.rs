@@ -307,6 +307,16 @@ fn a_removed_run_folder_fails_the_plant_and_no_second_supervisor_starts() {
 }
 
 #[test]
+fn a_limit_that_differs_from_the_plant_file_fails_the_plant() {
+    let bench = Bench::new("verdict-limits", &sh("a", "ulimit -n 5; exec sleep 1000", "limits = { files = 64 }"));
+    bench.ok(&["up", ".", "--detach"]);
+    let row = bench.until_row("a", "bounds", "broken");
+    assert_eq!(row["evidence"], "limit of files is 5 (hard 5), expected 64");
+    let (code, last) = bench.down();
+    assert!(code == Some(3) && last.contains("a: limit of files is 5"), "{last}");
+}
+
+#[test]
 fn the_observations_of_a_killed_supervisor_are_kept_by_the_next() {
     let bench = Bench::new("verdict-continue", &sh("a", "sleep 1000", ""));
     bench.ok(&["up", ".", "--detach"]);

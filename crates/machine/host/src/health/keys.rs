@@ -30,7 +30,7 @@ const SERVICE: Meaning = Rows(&[Runs, Ready, Serves]);
 const REPORTED: Meaning = Rows(&[Serves]);
 const BOUND: Meaning = Rows(&[Bounds]);
 /// A kernel limit on the process alone.
-const LIMIT: Meaning = Rows(&[Available]);
+const LIMIT: Meaning = Rows(&[Bounds, Available]);
 
 /// Keys by table. The keys of an entry are separated by blanks.
 pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
@@ -53,9 +53,11 @@ pub const MEANINGS: &[(&str, &[(&str, Meaning)])] = &[
             ("cpus", Rows(&[Cpus])),
             ("threads", Rows(&[Threads, Class, Cpus])),
             ("mlock", Rows(&[Memory])),
-            ("numa capabilities umask oom_score_adjust no_new_privileges sandbox", AT_START),
-            ("limits partition", LIMIT),
-            ("memory_max tasks_max", Rows(&[Fits, Available])),
+            ("numa capabilities umask no_new_privileges sandbox", AT_START),
+            ("limits", LIMIT),
+            ("partition", Rows(&[Available])),
+            ("memory_max tasks_max", Rows(&[Bounds, Fits, Available])),
+            ("oom_score_adjust", BOUND),
             ("ready", Rows(&[Ready])),
             ("restart", Rows(&[Runs, Restarts])),
             ("stop", Rows(&[Stops])),

@@ -1,6 +1,6 @@
 //! The promises of a plant file, as rows.
 
-use crate::plant::{Budget, Cpus, Partition, Plant, Process, ReadyCondition, RestartPolicy};
+use crate::plant::{Budget, Cpus, Limits, Partition, Plant, Process, ReadyCondition, RestartPolicy};
 use base::{DurNs, Policy, RtLevel};
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ pub enum Claim {
     Isolated,
     /// The journal of the old values is complete.
     Journal,
-    /// Limits have the values that were written.
+    /// Limits of a partition or a process have the values that were written.
     Bounds,
     /// The supervisor observes every second.
     Observes,
@@ -223,6 +223,9 @@ impl List<'_> {
             self.add(name, Claim::SafeOutput, "on_fault sets safe outputs".to_owned(), &key("on_fault"));
         }
         self.add(name, Claim::Available, "everything that it requests is available".to_owned(), name);
+        if let Some(limited) = limited_by(process) {
+            self.slow(name, Claim::Bounds, "limits as written".to_owned(), &key(limited));
+        }
         self.results(process);
         if own_service(process).is_some() {
             self.add(name, Claim::Serves, "works".to_owned(), name);
@@ -268,6 +271,17 @@ fn class_words(process: &Process) -> String {
         (class, _) if process.has_own_priorities => format!("class {class}; some threads set their own"),
         (class, _) => format!("class {class}"),
     }
+}
+
+/// The first key of a process that limits it.
+fn limited_by(process: &Process) -> Option<&'static str> {
+    let keys = [
+        ("limits", process.limits != Limits::default()),
+        ("memory_max", process.bounds.memory_max.is_some()),
+        ("tasks_max", process.bounds.tasks_max.is_some()),
+        ("oom_score_adjust", process.hygiene.oom_score_adjust.is_some()),
+    ];
+    keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key)
 }
 
 /// Whether the guard measures the processor time of the process's threads.

@@ -3,6 +3,7 @@
 
 mod ending;
 mod figures;
+mod limits;
 mod news;
 #[cfg(test)]
 mod observers;
@@ -33,6 +34,7 @@ use news::{Broken, News};
 use place::{Place, Room};
 use reached::Reached;
 use std::borrow::Cow;
+use std::path::Path;
 use sys::notify::WORKS_EVERY;
 use sys::root::RootDir;
 use threads::{ProcessFindings, Threads};
@@ -41,6 +43,9 @@ pub(crate) use figures::{Progress, judge_pulses, judge_value};
 
 /// Period of reading the shield's journal and settings.
 const SHIELD_INTERVAL: DurNs = DurNs::from_secs(5);
+
+/// Period of reading the limits and the control group of a process.
+const LIMITS_INTERVAL: DurNs = DurNs::from_secs(5);
 
 /// If the time since the last pass exceeds this, there was a gap in the observations.
 const LATE: DurNs = DurNs(INTERVAL.0 * 2);
@@ -103,6 +108,10 @@ struct Memory {
     beats: Option<(u64, MonoNs)>,
     /// Number of reports of its working loop, and the time at which it last changed.
     rounds: Option<(u64, MonoNs)>,
+    /// Time of the next check of its limits and its control group.
+    limits_due: MonoNs,
+    /// The control group that freezes it.
+    frozen: Option<String>,
     /// Time since when the process is gone although its state is still up. Its keeper is about to report the end.
     gone_since: Option<MonoNs>,
 }
@@ -288,7 +297,7 @@ impl Health {
             (memory.child, memory.threads, memory.beats) = (supervised.child, Threads::default(), None);
             memory.rounds = None;
             memory.gone_since = None;
-            memory.born = now;
+            (memory.born, memory.limits_due) = (now, MonoNs(0));
         }
         let name = &process.name;
         let (table, history) = (&mut self.table, &unit.history);
@@ -297,6 +306,8 @@ impl Health {
         let is_up = matches!(unit.state, State::Warming { .. } | State::Running);
         let is_gone = is_up && found.as_ref().is_none_or(|found| found.is_dead);
         memory.gone_since = if is_gone { memory.gone_since.or(Some(now)) } else { None };
+        let alive = found.as_ref().filter(|found| !found.is_dead).map(|found| found.pid);
+        let limits = memory.limits(now, alive, process, &supervised.shortfalls, &view.site.run.keeper(name));
         // Whether the process was allowed to end depends on the cause, which its keeper reports.
         let is_reported_soon = memory.gone_since.is_some_and(|since| now - since <= KEEPER_WITHIN);
         let runs = match is_reported_soon {
@@ -310,6 +321,13 @@ impl Health {
                 runs(unit, serves_for_ever(process), letter, view.processes.all.phase(), &after)
             }
         };
+        let runs = match (runs, &memory.frozen) {
+            (Observation::Kept, Some(frozen)) => Observation::Broken(frozen.clone()),
+            (runs, _) => runs,
+        };
+        if let Some(limits) = limits {
+            table.observe(now, name, Claim::Bounds, limits);
+        }
         let lost = supervised.log_bytes_lost;
         let more = table.grown(name, Claim::Runs, 0, lost);
         if more > 0 {
@@ -517,6 +535,28 @@ impl Memory {
         };
         let since = *self.lacks_since.get_or_insert(now);
         (now - since >= CONNECT_WITHIN).then(|| Observation::Within(status.to_owned()))
+    }
+
+    /// Observes limits and control group of the process `pid`, if a check is due. `keeper`: the folder of its keeper.
+    fn limits(
+        &mut self,
+        now: MonoNs,
+        pid: Option<i32>,
+        process: &Process,
+        shortfalls: &[String],
+        keeper: &Path,
+    ) -> Option<Observation> {
+        let Some(pid) = pid else {
+            (self.frozen, self.limits_due) = (None, MonoNs(0));
+            return Some(Observation::NotDue("the process is not running".to_owned()));
+        };
+        if now < self.limits_due {
+            return None;
+        }
+        self.limits_due = now + LIMITS_INTERVAL;
+        let group = Group::noted(keeper);
+        self.frozen = group.as_ref().and_then(limits::frozen);
+        Some(limits::limits(&RootDir::machine(), pid, process, group.as_ref(), shortfalls))
     }
 
     /// Observes the heartbeat by the number of signs of life.

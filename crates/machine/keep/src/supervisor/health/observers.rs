@@ -101,6 +101,41 @@ fn locked(status: Option<&str>, shortfalls: &[&str]) -> Observation {
     threads::memory(&RootDir::at(&folder.0), 77, &shortfalls)
 }
 
+/// Files of a control group with the declared limit and the process.
+const GROUP: [(&str, &str); 3] = [("pids.max", "20"), ("pids.current", "1"), ("cgroup.procs", "77")];
+
+/// The observation of limits, from a fake `/proc` and a fake group.
+fn limited(soft: &str, hard: &str, score: &str, group: &[(&str, &str)], shortfalls: &[&str]) -> Observation {
+    let folder = Temporary::new("limits");
+    folder.write(
+        "proc/77/limits",
+        &format!("Max open files            {soft}                   {hard}                 files\n"),
+    );
+    folder.write("proc/77/oom_score_adj", &format!("{score}\n"));
+    group.iter().for_each(|(name, text)| folder.write(&format!("group/{name}"), text));
+    let text = "[plant]\nname = \"p\"\n[[process]]\nname = \"loop\"\ncommand = \"x\"\noom_score_adjust = 500\n\
+        tasks_max = 20\nlimits = { files = 64 }\n";
+    let plant = check(text, &Anywhere).plant.unwrap();
+    let group = Group::at(vec![folder.0.join("group")]);
+    let shortfalls: Vec<String> = shortfalls.iter().map(|one| (*one).to_owned()).collect();
+    limits::limits(&RootDir::at(&folder.0), 77, &plant.processes[0], Some(&group), &shortfalls)
+}
+
+#[test]
+fn a_frozen_control_group_is_found_in_both_versions() {
+    for (file, frozen, thawed) in [
+        ("cgroup.events", "populated 1\nfrozen 1\n", "populated 1\nfrozen 0\n"),
+        ("freezer.state", "FROZEN\n", "THAWED\n"),
+    ] {
+        let folder = Temporary::new("frozen");
+        let group = Group::at(vec![folder.0.clone()]);
+        folder.write(file, frozen);
+        assert!(limits::frozen(&group).is_some_and(|found| found.starts_with("frozen: its control group ")), "{file}");
+        folder.write(file, thawed);
+        assert_eq!(limits::frozen(&group), None, "{file}");
+    }
+}
+
 /// The observation of a heartbeat, with the number of signs of life at each second.
 fn beats(all: &[u64]) -> Observation {
     let mut memory = Memory::default();
@@ -336,13 +371,26 @@ fn ways(claim: Claim) -> Vec<Scenario> {
                 ("no journal for the copy", recorded(0, None, Some("no journal")), "degraded"),
             ]
         }
-        Claim::Stops
-        | Claim::Fits
-        | Claim::SafeOutput
-        | Claim::Serves
-        | Claim::Bounds
-        | Claim::Observes
-        | Claim::Restored => Vec::new(),
+        Claim::Bounds => vec![
+            ("as declared", limited("64", "64", "500", &GROUP, &[]), "good"),
+            ("prlimit", limited("5", "64", "500", &GROUP, &[]), "failed"),
+            ("prlimit of the hard limit", limited("64", "4096", "500", &GROUP, &[]), "failed"),
+            ("oom_score_adj", limited("64", "64", "900", &GROUP, &[]), "failed"),
+            (
+                "no limit of tasks",
+                limited("64", "64", "500", &[("pids.max", "max"), ("pids.current", "1"), ("cgroup.procs", "77")], &[]),
+                "failed",
+            ),
+            (
+                "moved to another group",
+                limited("64", "64", "500", &[("pids.max", "20"), ("pids.current", "1"), ("cgroup.procs", "")], &[]),
+                "failed",
+            ),
+            ("refused at the start", limited("64", "64", "500", &[], &["no tasks_max of 20: x; y"]), "degraded"),
+        ],
+        Claim::Stops | Claim::Fits | Claim::SafeOutput | Claim::Serves | Claim::Observes | Claim::Restored => {
+            Vec::new()
+        }
     }
 }
 

@@ -198,7 +198,7 @@ pub(super) fn is_other(text: &str) -> bool {
     ![&CLASS[..], &CPUS, &MEMORY].concat().iter().any(|start| text.starts_with(start))
 }
 
-fn lacking(shortfalls: &[String], starts: &[&str]) -> Option<String> {
+pub(super) fn lacking(shortfalls: &[String], starts: &[&str]) -> Option<String> {
     let about = |text: &&String| starts.iter().any(|start| text.starts_with(start));
     shortfalls.iter().find(about).map(|text| in_short(text).to_owned())
 }
