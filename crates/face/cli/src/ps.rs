@@ -130,11 +130,11 @@ pub(crate) fn wrong(status: &Status) -> Vec<String> {
         let same = |row: &&RowStatus| row.subject == reason.subject && row.promise == reason.promise;
         status.health.iter().filter(same).any(|row| row.state.is_wrong())
     };
-    let reasons =
-        status.outcome.reasons().iter().filter(|reason| reason.count > 1 || !is_present(reason)).map(|reason| {
-            let text = format!("{}: {}", reason.word(), reason.words(short));
-            format!("  {}", Painted(if reason.is_failure { Colour::Bad } else { Colour::Doubtful }, text))
-        });
+    let summary = status.outcome.summary();
+    let reasons = summary.iter().filter(|reason| reason.count > 1 || !is_present(reason)).map(|reason| {
+        let text = format!("{}: {}", reason.word(), reason.words(short));
+        format!("  {}", Painted(if reason.is_failure { Colour::Bad } else { Colour::Doubtful }, text))
+    });
     now.chain(reasons).collect()
 }
 

@@ -181,7 +181,7 @@ fn start_behind(args: &Args) -> Result<ExitCode, Failure> {
 /// Reports why a plant did not come up, to the `up` that started this process. That one may be gone, so errors are ignored.
 fn report_failure(outcome: &Outcome) {
     let mut text = "tahti: the plant did not come up:\n".to_owned();
-    for reason in outcome.reasons().iter().filter(|reason| reason.is_failure) {
+    for reason in outcome.summary().iter().filter(|reason| reason.is_failure) {
         text += &format!("  {}\n", reason.words(short));
     }
     let _ = std::io::stderr().write_all(text.as_bytes());

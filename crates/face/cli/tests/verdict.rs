@@ -262,7 +262,8 @@ fn a_supervisor_that_was_stopped_reports_the_gap_in_its_observations() {
     let (code, last) = bench.down();
     assert!(code == Some(3) && last.contains("supervisor: no observation for more than 2s: no pass for "), "{last}");
     assert!(last.contains(" stopped, asleep or blocked (longest steps: "), "{last}");
-    let others = " promises: no observation for more than 2s: the supervisor made no pass";
+    let others =
+        " promises, first of a, last of supervisor: no observation for more than 2s: the supervisor made no pass";
     assert_eq!(last.matches("the supervisor made no pass").count(), 1, "one reason for all other rows: {last}");
     assert!(last.contains(others), "{last}");
 }

@@ -154,7 +154,7 @@ impl Model {
             coloured(screen_colour(colour), &format!("{sign} {}", outcome.word())),
             text(&format!(", {}, supervisor {}", plant.shield, plant.supervisor)),
         ];
-        let reason = match outcome.reasons() {
+        let reason = match outcome.summary().as_slice() {
             [] => text("all promises are kept"),
             [first, rest @ ..] => {
                 let more =

@@ -3,6 +3,9 @@
 use base::DurNs;
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of rows with gaps of the supervisor that are listed one by one.
+const GAPS_MAX: usize = 3;
+
 /// The outcome of a plant's life so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", content = "reasons", rename_all = "kebab-case")]
@@ -37,6 +40,9 @@ pub struct Reason {
     pub lasts: bool,
     /// Number of incidents.
     pub count: u64,
+    /// Number of incidents that were gaps of the supervisor, whose cause is in its own row.
+    #[serde(default)]
+    pub gaps: u64,
     /// Whether the promise is judged over the whole life. The times have no meaning then.
     pub whole_life: bool,
     /// Whether it makes the plant *failed*; otherwise *degraded*.
@@ -54,13 +60,39 @@ impl Outcome {
         }
     }
 
-    /// Reasons why the outcome is not good.
+    /// Reasons why the outcome is not good, one for each row.
     #[must_use]
     pub fn reasons(&self) -> &[Reason] {
         match self {
             Self::Good => &[],
             Self::Degraded(reasons) | Self::Failed(reasons) => reasons,
         }
+    }
+
+    /// The reasons for users. More than [`GAPS_MAX`] rows that failed only in gaps of the supervisor are one reason.
+    #[must_use]
+    pub fn summary(&self) -> Vec<Reason> {
+        let is_gap = |reason: &&Reason| reason.count > 0 && reason.gaps == reason.count;
+        let (gaps, others): (Vec<&Reason>, Vec<&Reason>) = self.reasons().iter().partition(is_gap);
+        let [first, .., last] = gaps.as_slice() else { return self.reasons().to_vec() };
+        if gaps.len() <= GAPS_MAX {
+            return self.reasons().to_vec();
+        }
+        let merged = Reason {
+            subject: format!("{} promises, first of {}, last of {}", gaps.len(), first.subject, last.subject),
+            promise: "each is observed once per second".to_owned(),
+            line: None,
+            file: None,
+            from: gaps.iter().map(|gap| gap.from).min().unwrap_or_default(),
+            lasted: gaps.iter().map(|gap| gap.lasted).max().unwrap_or_default(),
+            lasts: gaps.iter().any(|gap| gap.lasts),
+            count: gaps.iter().map(|gap| gap.count).max().unwrap_or_default(),
+            is_failure: gaps.iter().any(|gap| gap.is_failure),
+            ..(*first).clone()
+        };
+        let at = others.iter().position(|reason| !reason.is_failure).unwrap_or(others.len());
+        let (failed, degraded) = others.split_at(at);
+        failed.iter().copied().cloned().chain([merged]).chain(degraded.iter().copied().cloned()).collect()
     }
 
     /// The exit status of `tahti up` and `tahti down`.
@@ -76,7 +108,7 @@ impl Outcome {
     /// The word and all reasons on one line. `time` formats a duration.
     #[must_use]
     pub fn words(&self, time: impl Fn(DurNs) -> String) -> String {
-        let reasons: Vec<String> = self.reasons().iter().map(|reason| reason.words(&time)).collect();
+        let reasons: Vec<String> = self.summary().iter().map(|reason| reason.words(&time)).collect();
         match self {
             Self::Good => "good".to_owned(),
             _ => format!("{}: {}", self.word(), reasons.join("; ")),

@@ -1,6 +1,7 @@
 //! One promise with its state, its history and its incidents.
 
 use super::promise::Promise;
+use super::table::NO_PASS;
 use base::{DurNs, MonoNs};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -93,6 +94,9 @@ pub struct Transition {
 pub(super) struct Incidents {
     /// Number of incidents.
     pub(super) count: u64,
+    /// Number of incidents that were gaps of the supervisor.
+    #[serde(default)]
+    pub(super) gaps: u64,
     /// Start of the first incident.
     pub(super) first: MonoNs,
     /// The observation; see [`Row::enter`].
@@ -104,12 +108,13 @@ pub(super) struct Incidents {
 }
 
 impl Incidents {
-    fn begin(&mut self, at: MonoNs) {
+    fn begin(&mut self, at: MonoNs, is_gap: bool) {
         if self.count == 0 {
             self.first = at;
         }
         if self.open.is_none() {
             self.count = self.count.saturating_add(1);
+            self.gaps = self.gaps.saturating_add(u64::from(is_gap));
             self.open = Some(at);
         }
     }
@@ -228,16 +233,17 @@ impl Row {
     /// Counts an incident of the present state. For failures the first evidence is stored, because it is the cause of
     /// later ones; otherwise the last, which has the total.
     fn enter(&mut self, at: MonoNs) {
+        let is_gap = self.state == State::NotObserved && self.evidence.ends_with(NO_PASS);
         match self.severity() {
             Some(Severity::Failed) => {
                 if self.failed.count == 0 {
                     self.failed.evidence.clone_from(&self.evidence);
                 }
-                self.failed.begin(at);
+                self.failed.begin(at, is_gap);
             }
             Some(Severity::Degraded) => {
                 self.degraded.evidence.clone_from(&self.evidence);
-                self.degraded.begin(at);
+                self.degraded.begin(at, is_gap);
             }
             None => {}
         }

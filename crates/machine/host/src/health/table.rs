@@ -10,10 +10,7 @@ use serde::{Deserialize, Serialize};
 const PAST_MAX: usize = 256;
 
 /// Cause of a gap in every row but the supervisor's own.
-const NO_PASS: &str = "the supervisor made no pass";
-
-/// Maximum number of rows with the same gap that are listed one by one.
-const GAPS_MAX: usize = 3;
+pub(super) const NO_PASS: &str = "the supervisor made no pass";
 
 /// All rows of a plant, in the order of its promises.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -188,7 +185,6 @@ impl Table {
             if is_failed { failed.push(reason) } else { degraded.push(reason) }
         }
         if !failed.is_empty() {
-            merge_gaps(&mut failed);
             failed.extend(degraded);
             return Outcome::Failed(failed);
         }
@@ -223,31 +219,8 @@ impl Table {
             lasts: all.open.is_some(),
             count: all.count,
             whole_life: row.promise.whole_life,
+            gaps: all.gaps,
             is_failure: false,
         }
     }
-}
-
-/// Replaces the rows that failed only once, in a gap of the supervisor, by one reason: they all have the cause that the row of
-/// the supervisor names.
-fn merge_gaps(failed: &mut Vec<Reason>) {
-    let is_gap = |reason: &Reason| reason.count == 1 && reason.found.ends_with(NO_PASS);
-    if failed.iter().filter(|reason| is_gap(reason)).count() <= GAPS_MAX {
-        return;
-    }
-    let (gaps, others): (Vec<_>, Vec<_>) = std::mem::take(failed).into_iter().partition(is_gap);
-    *failed = others;
-    let count = gaps.len();
-    let lasts = gaps.iter().any(|gap| gap.lasts);
-    let (from, lasted) = (gaps.iter().map(|gap| gap.from).min(), gaps.iter().map(|gap| gap.lasted).max());
-    failed.extend(gaps.into_iter().next().map(|gap| Reason {
-        subject: format!("{count} promises"),
-        promise: "each is observed once per second".to_owned(),
-        line: None,
-        file: None,
-        from: from.unwrap_or_default(),
-        lasted: lasted.unwrap_or_default(),
-        lasts,
-        ..gap
-    }));
 }

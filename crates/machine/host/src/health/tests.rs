@@ -170,13 +170,13 @@ fn a_gap_of_the_supervisor_has_its_cause_in_the_row_of_the_supervisor_and_the_ot
 }
 
 #[test]
-fn many_rows_with_the_gap_of_the_supervisor_are_one_reason_and_a_row_that_also_failed_stays() {
+fn many_rows_with_gaps_of_the_supervisor_are_one_reason_for_users_and_a_row_that_also_failed_stays() {
     let mut table = Table::new(second(0));
     let named = |subject: &str| Promise { subject: subject.to_owned(), ..promise(false, false) };
     let observes = Promise { claim: Claim::Observes, ..named(SUPERVISOR) };
     let subjects = ["a", "b", "c", "d", "e"];
     table.promise(second(0), subjects.iter().map(|name| named(name)).chain([observes]).collect());
-    for now in [1, 6, 7] {
+    for now in [1, 6, 7, 12] {
         table.gap(second(now), "no pass for 5s: asleep");
         for name in subjects {
             let found = if (name, now) == ("e", 7) { seen("broken") } else { Observation::Kept };
@@ -184,11 +184,13 @@ fn many_rows_with_the_gap_of_the_supervisor_are_one_reason_and_a_row_that_also_f
         }
         table.observe(second(now), SUPERVISOR, Claim::Observes, Observation::Kept);
     }
-    let words = table.outcome(second(8)).words(|time| time.to_string());
-    let merged =
-        "4 promises: no observation for more than 2s: the supervisor made no pass [each is observed once per second]";
-    assert!(words.contains(&format!("; {merged}, from 1s for 5s")), "{words}");
-    assert!(words.starts_with("failed: e: ") && words.contains("in 2 incidents"), "{words}");
+    let outcome = table.outcome(second(12));
+    let words = outcome.words(|time| time.to_string());
+    let merged = "4 promises, first of a, last of d: no observation for more than 2s: the supervisor made no pass [each is observed once per second]";
+    assert!(words.contains(&format!("; {merged}, from 1s for 10s in 2 incidents")), "{words}");
+    assert!(words.starts_with("failed: e: ") && words.contains("in 3 incidents"), "{words}");
+    let listed: Vec<&str> = outcome.reasons().iter().map(|reason| reason.subject.as_str()).collect();
+    assert_eq!(listed, ["a", "b", "c", "d", "e", SUPERVISOR], "as in `ps --json`");
     assert!(words.contains("supervisor: no observation for more than 2s: no pass for 5s: asleep"), "{words}");
     assert!(!words.contains("a: no observation"), "{words}");
 }

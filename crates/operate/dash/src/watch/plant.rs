@@ -103,7 +103,7 @@ impl Processes {
 /// Reasons of the outcome, each with the word that it alone would give.
 fn reasons(outcome: &Outcome) -> Value {
     let shown = |reason: &Reason| json!({ "outcome": reason.word(), "words": reason.words(short) });
-    outcome.reasons().iter().map(shown).collect()
+    outcome.summary().iter().map(shown).collect()
 }
 
 /// Promises that are broken or not observed, with the age of that state.
@@ -162,6 +162,7 @@ mod tests {
             lasted: DurNs(0),
             lasts: true,
             count: 1,
+            gaps: 0,
             whole_life: true,
             is_failure,
         };

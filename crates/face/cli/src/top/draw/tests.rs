@@ -242,6 +242,7 @@ fn a_plant_that_is_not_good_shows_its_first_reason_and_the_number_of_others() {
         lasted: DurNs(2),
         lasts: true,
         count: 1,
+        gaps: 0,
         whole_life: false,
         is_failure: true,
     };
