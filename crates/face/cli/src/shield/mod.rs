@@ -322,6 +322,13 @@ fn duration(time: DurNs) -> std::time::Duration {
 }
 
 fn release(root: &RootDir, dir: &RunDir, force: bool, json: bool) -> Outcome {
+    // The plant would lose its shield, and the old values with the journal.
+    if let Some(plant) = keep::supervisor::neighbors::shield_owner() {
+        let remedy = format!("`tahti down {plant}` releases it, a changed [shield] with `tahti reload` moves it");
+        return Err(
+            format!("the shield belongs to plant {plant}, which is up; nothing was changed\n  try: {remedy}").into()
+        );
+    }
     let released = shield::release(root, dir, force)?;
     if json {
         print::json(&released)?

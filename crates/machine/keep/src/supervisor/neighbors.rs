@@ -63,6 +63,17 @@ pub fn neighbors() -> Vec<Neighbor> {
     all
 }
 
+/// The plant that is up and releases the active shield when it goes down.
+#[must_use]
+pub fn shield_owner() -> Option<String> {
+    owner_of_shield(&neighbors(), |plant| Client::connect(&plant.run.socket()).is_ok())
+}
+
+fn owner_of_shield(all: &[Neighbor], has_supervisor: impl Fn(&Neighbor) -> bool) -> Option<String> {
+    let owner = all.iter().find(|plant| plant.run.has_shield() && has_supervisor(plant))?;
+    Some(owner.run.name().to_owned())
+}
+
 /// The plants with a state file in a run folder. A folder that another user could have changed has none. A plant's name has no
 /// `.`, unlike a process's.
 fn plants_of(folder: &Path) -> Vec<Neighbor> {
@@ -170,6 +181,19 @@ mod tests {
         assert_eq!(place.names(), ["bpm", "rf"]);
         place.mode("", 0o777);
         assert!(place.names().is_empty(), "any user can create folders there");
+    }
+
+    #[test]
+    fn a_shield_belongs_to_a_plant_that_marks_it_in_this_boot_while_it_has_a_supervisor() {
+        let place = Place::new("shield");
+        ["bpm", "old", "rf"].iter().for_each(|name| place.plant(name));
+        let mark =
+            |name: &str, boot: &str| std::os::unix::fs::symlink(boot, place.0.join(name).join("shield")).unwrap();
+        mark("old", "another boot");
+        let owner = |has_supervisor| owner_of_shield(&plants_of(&place.0), |_| has_supervisor);
+        assert_eq!(owner(true), None);
+        mark("rf", &super::super::rundir::boot());
+        assert_eq!([owner(true), owner(false)], [Some("rf".to_owned()), None]);
     }
 
     #[test]
