@@ -115,8 +115,9 @@ fn is_down(plant: &str) -> bool {
 fn late(plant: &str, now: base::MonoNs) -> Vec<String> {
     let Some(status) = recorded(plant) else { return Vec::new() };
     let head = format!("later than {}: {} of {} wake-ups; the last:", status.above, status.late, status.wakeups);
+    let shortfall = status.shortfall.iter().map(|text| Painted(Colour::Bad, text).to_string());
     let last = status.last.iter().map(|late| crate::trace::late(late, now));
-    [String::new(), Painted(Colour::Head, head).to_string()].into_iter().chain(last).collect()
+    [String::new(), Painted(Colour::Head, head).to_string()].into_iter().chain(shortfall).chain(last).collect()
 }
 
 /// The status of the plant's recorder, if it runs.

@@ -250,7 +250,7 @@ fn each_service_that_stops_fails_the_plant() {
         "[messages]\nname = \"{messages}\"\n[[equipment]]\nname = \"em\"\nfile = \"em.toml\"\nserver = \"{messages}\"\n\
          [[ioc]]\nname = \"ioc\"\nload = [{{ file = \"t.db\" }}]\n[archive]\nname = \"archive\"\nfolder = \"archive\"\n\
          [[signal]]\nnames = [\"V:NONE\"]\n[alarms]\nname = \"alarms\"\nfolder = \"journal\"\ntree = \"{tree}\"\n\
-         [recorder]\nname = \"recorder\"\n[dashboard]\nname = \"dashboard\"\n"
+         [recorder]\nname = \"recorder\"\nwatch = \"*\"\n[dashboard]\nname = \"dashboard\"\n"
     );
     let bench = Bench::new("rows-services", &text);
     let equipment = "[manager]\nname = \"magnets\"\n[[device]]\nname = \"b\"\ndriver = \"power-supply\"\n\

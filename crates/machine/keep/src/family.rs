@@ -38,6 +38,13 @@ pub fn family(of: Vec<i32>) -> Vec<i32> {
     Parents::look().family(of)
 }
 
+/// Each of these processes with its descendants. Reads all processes of the machine once.
+#[must_use]
+pub fn families(of: &[i32]) -> Vec<Vec<i32>> {
+    let parents = Parents::look();
+    of.iter().map(|pid| parents.family(vec![*pid])).collect()
+}
+
 /// Handles on all descendants of `ancestor` that have not ended.
 pub(crate) fn descendants(ancestor: i32) -> Vec<Process> {
     let below = || family(vec![ancestor]).into_iter().skip(1);

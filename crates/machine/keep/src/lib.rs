@@ -36,5 +36,5 @@ pub mod shield;
 pub mod supervisor;
 pub mod threads;
 pub mod watchdog;
-pub use family::family;
+pub use family::{families, family};
 pub use run_dir::RunDir;

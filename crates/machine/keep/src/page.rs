@@ -118,6 +118,7 @@ impl Page {
         let page = self.page()?;
         let identity = page.identity()?;
         Some(LoopStatus {
+            thread: i32::try_from(identity.tid).unwrap_or_default(),
             cycles: page.counter(Counter::Cycles),
             first: identity.first_due,
             period: identity.period,

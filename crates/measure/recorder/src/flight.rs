@@ -19,8 +19,6 @@ const TOLD_MAX: usize = 10;
 const PROGRAM_EVENTS_MAX: usize = 1 << 14;
 /// Maximum windows waiting for their end; further ones are dropped and counted.
 const PENDING_MAX: usize = 8;
-/// First priority of time sharing; real-time priorities are below.
-const TIME_SHARING: i32 = 100;
 
 /// Settings of the flight recorder.
 #[derive(Clone, Debug)]
@@ -39,8 +37,6 @@ pub struct Options {
     pub above: DurNs,
     /// Cycles longer than this are explained too, if set.
     pub cycle_above: Option<DurNs>,
-    /// Whether time-sharing threads have latency guarantees too.
-    pub ordinary: bool,
     /// Length of a window before its event.
     pub before: DurNs,
     /// Length of a window after its event.
@@ -62,6 +58,10 @@ pub struct Flight {
     program_events: VecDeque<ProgramEvent>,
     explainer: Explainer,
     threads: BTreeMap<i32, Thread>,
+    /// Name of the plant's process of each of its threads.
+    processes: BTreeMap<i32, String>,
+    /// Selected threads that were not found, with the remedy.
+    shortfall: Option<String>,
     /// Threads that the kernel's filters contain.
     named: Vec<i32>,
     pending: Vec<Pending>,
@@ -109,6 +109,8 @@ impl Flight {
             merge: Merge::default(),
             program_events: VecDeque::new(),
             threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            shortfall: None,
             named: Vec::new(),
             pending: Vec::new(),
             calls: Vec::new(),
@@ -125,13 +127,20 @@ impl Flight {
         })
     }
 
-    /// Watches exactly these threads.
+    /// Watches exactly these threads. `shortfall`: selected threads that were not found, with the remedy; it is part of the status and
+    /// of each window.
     ///
     /// # Errors
     /// The kernel's error for the previous call.
-    pub fn watch(&mut self, threads: impl IntoIterator<Item = Thread>) -> Result<(), RecordError> {
+    pub fn watch(
+        &mut self,
+        threads: impl IntoIterator<Item = Thread>,
+        shortfall: Option<String>,
+    ) -> Result<(), RecordError> {
         self.threads = threads.into_iter().map(|thread| (thread.tid, thread)).collect();
+        self.shortfall = shortfall;
         self.explainer.watch_only(self.threads.values().map(|thread| (thread.tid, thread.name.as_str())));
+        self.threads.values().for_each(|thread| thread.watched_by(&mut self.explainer));
         let now: Vec<i32> = self.threads.keys().copied().collect();
         // Changing the filters takes up to a second.
         if now != self.named && self.recorder.may_watch() {
@@ -139,6 +148,20 @@ impl Flight {
             self.named = now;
         }
         Ok(())
+    }
+
+    /// Sets the name of the plant's process of each of its threads. Culprits contain it.
+    pub fn name_processes(&mut self, processes: &BTreeMap<i32, String>) {
+        if self.processes != *processes {
+            self.processes.clone_from(processes);
+            self.explainer.name_processes(processes.clone());
+        }
+    }
+
+    /// Selected threads that were not found, with the remedy.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<&str> {
+        self.shortfall.as_deref()
     }
 
     /// Requests that the window around `at` be kept as `label` when it is complete.
@@ -214,8 +237,7 @@ impl Flight {
     }
 
     fn late(&mut self, late: &Late) {
-        let real_time = self.explainer.prio(late.tid).is_some_and(|prio| prio < TIME_SHARING);
-        if !real_time && !self.options.ordinary {
+        if !self.explainer.is_real_time(late.tid) {
             return;
         }
         self.last.truncate(TOLD_MAX - 1);
@@ -257,6 +279,8 @@ impl Flight {
             to,
             cpus: options.cpus,
             threads: self.threads.values().cloned().collect(),
+            processes: self.processes.clone(),
+            shortfall: self.shortfall.clone(),
             above: options.above,
             cycle_above: options.cycle_above,
             hypervisor: facts.hypervisor,
@@ -294,10 +318,7 @@ impl Flight {
     #[must_use]
     pub fn status(&self) -> Status {
         let now = mono_now();
-        let summary = match self.options.ordinary && self.explainer.real_time().delays.count() == 0 {
-            true => self.explainer.ordinary(),
-            false => self.explainer.real_time(),
-        };
+        let summary = self.explainer.real_time();
         let lanes = self.options.online.count();
         Status {
             pid: std::process::id(),
@@ -306,6 +327,7 @@ impl Flight {
             cpus: self.options.cpus,
             above: self.options.above,
             threads: self.threads.len(),
+            shortfall: self.shortfall.clone(),
             events: self.recorder.events(),
             lost: self.recorder.lost(),
             burnt: DurNs(thread_cpu().0 - self.burnt_before.0),

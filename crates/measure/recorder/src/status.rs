@@ -42,6 +42,9 @@ pub struct Status {
     pub above: DurNs,
     /// Number of watched threads.
     pub threads: usize,
+    /// Selected threads that the recorder does not find, with the remedy.
+    #[serde(default)]
+    pub shortfall: Option<String>,
     /// Events so far.
     pub events: u64,
     /// Losses so far.

@@ -96,6 +96,8 @@ pub struct Explainer {
     /// Senders of interrupts whose names are unknown.
     unnamed: BTreeSet<i32>,
     watched: BTreeMap<i32, Watched>,
+    /// Name of the plant's process of each of its threads.
+    processes: BTreeMap<i32, String>,
     /// Number of events that watched threads themselves reported, by name.
     program_events: BTreeMap<Name, u64>,
     real_time: Summary,
@@ -120,6 +122,7 @@ impl Explainer {
             firing: BTreeMap::new(),
             unnamed: BTreeSet::new(),
             watched: BTreeMap::new(),
+            processes: BTreeMap::new(),
             program_events: BTreeMap::new(),
             real_time: Summary::new(worst_max),
             ordinary: Summary::new(worst_max),
@@ -140,9 +143,27 @@ impl Explainer {
         }
     }
 
+    /// Sets whether the delays of a watched thread count in [`real_time`](Self::real_time) in a time-sharing class too.
+    pub fn count_in_every_class(&mut self, tid: i32, counts: bool) {
+        if let Some(watched) = self.watched.get_mut(&tid) {
+            watched.every_class = counts;
+        }
+    }
+
+    /// Sets the name of the plant's process of each of its threads. Culprits contain it.
+    pub fn name_processes(&mut self, processes: BTreeMap<i32, String>) {
+        self.processes = processes;
+    }
+
     /// The watched threads.
     pub fn watched(&self) -> impl Iterator<Item = i32> + '_ {
         self.watched.keys().copied()
+    }
+
+    /// Whether delays of a watched thread count in [`real_time`](Self::real_time).
+    #[must_use]
+    pub fn is_real_time(&self, tid: i32) -> bool {
+        self.watched.get(&tid).is_some_and(|watched| watched.counts(watched.prio))
     }
 
     /// Last known kernel priority of a watched thread.
@@ -181,7 +202,7 @@ impl Explainer {
         &self.facts
     }
 
-    /// Totals for threads in real-time classes.
+    /// Totals for threads in real-time classes, and for those of [`count_in_every_class`](Self::count_in_every_class).
     #[must_use]
     pub fn real_time(&self) -> &Summary {
         &self.real_time
@@ -208,8 +229,9 @@ impl Explainer {
         }
     }
 
-    fn summary_of(&mut self, prio: i32) -> &mut Summary {
-        if prio < TIME_SHARING { &mut self.real_time } else { &mut self.ordinary }
+    fn summary_of(&mut self, tid: i32, prio: i32) -> &mut Summary {
+        let counts = self.watched.get(&tid).is_some_and(|watched| watched.counts(prio));
+        if counts { &mut self.real_time } else { &mut self.ordinary }
     }
 
     /// Takes the next event, in order over all CPUs (see [`crate::Merge`]). Passes each delay to `late`.
@@ -438,7 +460,7 @@ impl Explainer {
             watched.cycle = Some(at);
         }
         let delay = at.0.saturating_sub(woken.due.0);
-        self.summary_of(task.prio).woke(delay);
+        self.summary_of(task.tid, task.prio).woke(delay);
         if delay > self.above {
             self.tell(task.tid, woken.occasion, cpu, woken.due, at, late);
         }
@@ -491,6 +513,6 @@ impl Explainer {
         };
         late(&told);
         let prio = watched.prio;
-        self.summary_of(prio).add(told);
+        self.summary_of(tid, prio).add(told);
     }
 }

@@ -40,6 +40,12 @@ pub struct Head {
     pub cpus: CpuSet,
     /// The threads that were watched.
     pub threads: Vec<Thread>,
+    /// Name of the plant's process of each of its threads.
+    #[serde(default)]
+    pub processes: BTreeMap<i32, String>,
+    /// Selected threads that the recorder did not find, with the remedy.
+    #[serde(default)]
+    pub shortfall: Option<String>,
     /// Wake-ups later than this are explained.
     pub above: DurNs,
     /// Cycles longer than this are explained, if set.
@@ -72,6 +78,17 @@ pub struct Thread {
     pub pid: i32,
     /// Its name.
     pub name: String,
+    /// Whether its delays count in a time-sharing class too.
+    #[serde(default)]
+    pub every_class: bool,
+}
+
+impl Thread {
+    /// Has `explainer` watch this thread.
+    pub fn watched_by(&self, explainer: &mut Explainer) {
+        explainer.watch(self.tid, &self.name);
+        explainer.count_in_every_class(self.tid, self.every_class);
+    }
 }
 
 /// A page of a CPU's ring buffer.
@@ -200,7 +217,10 @@ impl<'a> Stored<'a> {
             symbols: self.symbols(),
         };
         let mut explainer = Explainer::new(facts, head.above, head.cycle_above, worst_max);
-        head.threads.iter().for_each(|thread| explainer.watch(thread.tid, &thread.name));
+        explainer.name_processes(head.processes.clone());
+        for thread in &head.threads {
+            thread.watched_by(&mut explainer);
+        }
         let mut lates = Vec::new();
         events.iter().for_each(|item| explainer.take(item, |late| lates.push(late.clone())));
         (explainer, lates)

@@ -436,6 +436,58 @@ fn a_thread_woken_on_an_idle_cpu_is_known_to_run_without_a_switch_event() {
     assert_eq!((ns(&Culprit::Timer), ns(&Culprit::Own { faulting: false })), (2_000, 500_000), "{parts:?}");
 }
 
+/// The events of `script`, with the loop in a time-sharing class.
+fn time_sharing(script: &Script) -> Vec<(MonoNs, CpuId, Option<Event>)> {
+    let ordinary = |task: &Task| if task.tid == LOOP.tid { Task { prio: 120, ..*task } } else { *task };
+    let changed = |event: &Event| {
+        let what = match &event.what {
+            EventKind::Switch { from, state, to } => {
+                EventKind::Switch { from: ordinary(from), state: *state, to: ordinary(to) }
+            }
+            EventKind::Waking { task, cpu } => EventKind::Waking { task: ordinary(task), cpu: *cpu },
+            other => other.clone(),
+        };
+        Event { what, ..event.clone() }
+    };
+    script.items.iter().map(|(at, cpu, event)| (*at, *cpu, event.as_ref().map(changed))).collect()
+}
+
+#[test]
+fn a_time_sharing_thread_counts_as_real_time_only_if_it_is_selected() {
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    script.cycle(Cause::Kernel, 300_000);
+    for is_selected in [false, true] {
+        let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
+        explainer.watch(LOOP.tid, "loop");
+        explainer.count_in_every_class(LOOP.tid, is_selected);
+        let mut all = Vec::new();
+        time_sharing(&script).iter().for_each(|item| explainer.take(item, |late| all.push(late.clone())));
+        let [late] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(late.worst(), Some(&Culprit::SameClass { task: "builder".into() }));
+        assert_eq!(explainer.is_real_time(LOOP.tid), is_selected);
+        assert_eq!(explainer.real_time().late, u64::from(is_selected));
+        assert_eq!(explainer.ordinary().late, u64::from(!is_selected));
+    }
+}
+
+#[test]
+fn a_culprit_of_the_plant_has_the_name_of_its_process_and_the_id_of_its_thread() {
+    let mut explainer = Explainer::new(Facts::default(), DurNs::from_us(70), None, 10);
+    explainer.watch(LOOP.tid, "loop");
+    explainer.name_processes([(HOG.tid, "burst".to_owned())].into());
+    let mut script = Script { at: 1_000_000, now: OTHER, due: 2_000_000, items: Vec::new() };
+    script.switch(0, 0, LOOP);
+    script.cycle(Cause::Preempted, 300_000);
+    script.due += PERIOD;
+    script.cycle(Cause::Kernel, 300_000);
+    let mut culprits = Vec::new();
+    script.items.iter().for_each(|item| {
+        explainer.take(item, |late| culprits.push(late.worst().unwrap().to_string()));
+    });
+    assert_eq!(culprits, ["preempted by burst (hog 300) (real-time 99)", "non-preemptible kernel code of builder"]);
+}
+
 #[test]
 fn a_task_woken_on_a_cpu_that_leaves_its_idle_state_is_known_to_run() {
     let explained = |first: Task| {

@@ -25,7 +25,7 @@ fn head() -> Head {
         reason: "a test".into(),
         at: MonoNs(5_000_000),
         cpus: CpuSet::single(1),
-        threads: vec![Thread { tid: TID, pid: TID - 1, name: "cyclictest".into() }],
+        threads: vec![Thread { tid: TID, pid: TID - 1, name: "cyclictest".into(), every_class: false }],
         above: DurNs::from_us(1),
         hypervisor: true,
         clocks: Clocks { wall: 1_700_000_000_000_000_000, boot: 7_000, tai: 0 },

@@ -142,6 +142,8 @@ fn of_loops(page: &mut Page, loops: &[LoopHistogram]) {
 }
 
 fn of_recorder(page: &mut Page, status: &recorder::status::Status, now: Now) {
+    page.family("recorder_threads", Kind::Gauge, "Threads that the flight recorder watches.");
+    page.sample(&[], status.threads as f64);
     page.family("recorder_wakeups", Kind::Counter, "Wake-ups of the threads that the flight recorder watches.");
     page.sample(&[], status.wakeups as f64);
     page.family(

@@ -162,7 +162,7 @@ fn late(folder: &std::path::Path) -> News {
             let page = json!({
                 "now_ns": mono_now(), "above_ns": status.above.0, "wakeups": status.wakeups, "late": status.late,
                 "unexplained_percent": status.unexplained_percent, "last": status.last, "stale_ns": age(status.now),
-                "windows": status.kept,
+                "windows": status.kept, "shortfall": status.shortfall,
             });
             News { page, source: Some(Source::Late(Box::new(status))) }
         }

@@ -1,5 +1,6 @@
 //! `tahti explain`: finds out which tasks, interrupts and kernel work delayed the threads of a program.
 
+pub(crate) mod plant;
 mod print;
 pub(crate) mod reported;
 pub(crate) mod target;
@@ -10,7 +11,7 @@ use crate::failure::{self, Failure, in_file};
 use base::{CpuSet, DurNs, MonoNs, Policy};
 use recorder::{Conditions, Recorder, RecorderSettings};
 use reported::Reported;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -33,8 +34,14 @@ const END: DurNs = DurNs::from_secs(5);
 pub(crate) struct Args {
     #[command(flatten)]
     threads: Threads,
+    /// Watch the loops of these processes of a plant; of a process without a loop, all threads
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    process: Vec<String>,
+    /// Name, file or folder of the plant [default: the only plant that is up]
+    #[arg(long, short = 'P', value_name = "PLANT", requires = "process")]
+    plant: Option<String>,
     /// Explain a recording of `tahti trace` instead of the running machine
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["tid", "pid", "name", "command", "for_", "cpus"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tid", "pid", "name", "process", "command", "for_", "cpus"])]
     file: Option<PathBuf>,
     /// Explain wake-ups that are later than this
     #[arg(long, value_name = "TIME", default_value = "50us")]
@@ -124,12 +131,14 @@ fn explain(args: &Args) -> Result<(), Failure> {
     if let Some(file) = &args.file {
         return stored(args, file);
     }
-    if args.threads.is_empty() && args.command.is_empty() {
-        return Err(
-            "nothing to watch: select threads (--tid, --name PATTERN), processes (--pid) or a program (-- CMD)".into(),
-        );
+    let (mut threads, mut names) = (args.threads.clone(), BTreeMap::new());
+    if !args.process.is_empty() {
+        names = plant::select(args.plant.as_deref(), &args.process, &mut threads)?;
     }
-    let mut target = Target::of(&args.threads, !args.command.is_empty())?;
+    if threads.is_empty() && args.command.is_empty() {
+        return Err("nothing to watch: select threads (--tid, --name PATTERN), processes (--process, --pid) or a program (-- CMD)".into());
+    }
+    let mut target = Target::of(&threads, !args.command.is_empty())?;
     let online = sys::kernel::online(&RootDir::machine()).ok_or("the list of online CPUs cannot be read")?;
     let cpus = match (args.cpus, target.cpus()?) {
         (Some(cpus), _) => cpus,
@@ -150,7 +159,8 @@ fn explain(args: &Args) -> Result<(), Failure> {
         let _ = sys::sched::set_scheduling(0, Scheduling { policy, reset_on_fork: true });
     }
     let mut explainer = Explainer::new(recorder::facts(), args.above, args.cycle_above, args.worst);
-    target.search().iter().for_each(|(tid, name)| explainer.watch(*tid, name));
+    explainer.name_processes(names);
+    target.search().iter().for_each(|thread| thread.watched_by(&mut explainer));
     let threads: Vec<i32> = explainer.watched().collect();
     let recorder = Recorder::start(&RecorderSettings {
         cpus,
@@ -181,6 +191,11 @@ fn stored(args: &Args, file: &Path) -> Result<(), Failure> {
     let said = |error: StoredError| format!("{}: {error}", file.display());
     let bytes = std::fs::read(file).map_err(in_file(file))?;
     let mut stored = Stored::read(&bytes).map_err(said)?;
+    if stored.head.threads.is_empty() {
+        let why = stored.head.shortfall.as_deref().unwrap_or("the recorder found no thread to watch");
+        let (shown, reason) = (file.display(), &stored.head.reason);
+        return Err(format!("cannot explain {shown} ({reason}): the recorder watched no thread\n  {why}").into());
+    }
     (stored.head.above, stored.head.cycle_above) = (args.above, args.cycle_above.or(stored.head.cycle_above));
     let begun = sys::clock::thread_cpu();
     let events = stored.events().map_err(said)?;
@@ -248,7 +263,7 @@ fn watch(
         let interrupted = signals.read()?.is_some();
         if now - searched >= SEARCH || over {
             searched = now;
-            target.search().iter().for_each(|(tid, name)| found.explainer.watch(*tid, name));
+            target.search().iter().for_each(|thread| thread.watched_by(&mut found.explainer));
             reported.search(target.processes());
             let tids: Vec<i32> = found.explainer.watched().collect();
             if tids.len() > named && recorder.may_watch() {
@@ -293,5 +308,35 @@ fn end(child: Option<Child>) {
             return;
         }
         sys::clock::sleep_until(sys::clock::mono_now() + DurNs::from_ms(10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+    use trace::stored::{Head, write};
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_window_of_a_recorder_that_watched_no_thread_is_refused_with_the_reason() {
+        let file = std::env::temp_dir().join(format!("tahti-explain-{}.trace", std::process::id()));
+        let head = Head {
+            little_endian: cfg!(target_endian = "little"),
+            reason: "loop skipped 142 periods".to_owned(),
+            shortfall: Some("watches 0 threads: `watch` matches no thread".to_owned()),
+            ..Head::default()
+        };
+        std::fs::write(&file, write(&head, std::iter::empty())).unwrap();
+        let line = Line::parse_from(["explain", "--file", file.to_str().unwrap()]);
+        let why = explain(&line.args).unwrap_err().to_string();
+        std::fs::remove_file(&file).unwrap();
+        assert!(why.contains("(loop skipped 142 periods): the recorder watched no thread"), "{why}");
+        assert!(why.ends_with("watches 0 threads: `watch` matches no thread"), "{why}");
     }
 }

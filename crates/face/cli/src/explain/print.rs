@@ -54,12 +54,12 @@ pub(super) fn text(args: &Args, found: &Recording) -> Result<(), Failure> {
     }
     let ordinary = found.explainer.ordinary();
     if !std::ptr::eq(summary, ordinary) && ordinary.delays.count() > 0 {
-        println!("excluded {} of time-sharing threads (--tid TID includes one)", ordinary.delays.count());
+        println!("excluded {} of time-sharing threads (--name or --tid includes them)", ordinary.delays.count());
     }
     println!();
-    if summary.late == 0 {
+    if count > 0 && summary.late == 0 {
         println!("none was later than {}", args.above);
-    } else {
+    } else if summary.late > 0 {
         culprits(args, found);
         worst(found);
     }

@@ -44,7 +44,7 @@ pub(crate) struct Target {
     name: Option<String>,
     /// Whether threads of all processes are searched.
     everybody: bool,
-    found: BTreeMap<i32, String>,
+    found: BTreeMap<i32, Thread>,
     /// The processes of the threads at the last search.
     processes: BTreeSet<i32>,
 }
@@ -88,14 +88,13 @@ impl Target {
         Ok(all.filter(|cpus: &CpuSet| !cpus.is_empty()))
     }
 
-    /// Threads that are new since the last search, with their names.
-    pub(crate) fn search(&mut self) -> Vec<(i32, String)> {
+    /// Threads that are new since the last search.
+    pub(crate) fn search(&mut self) -> Vec<Thread> {
         let all = self.all();
         self.processes = all.iter().map(|thread| thread.pid).collect();
-        let fresh = all.iter().filter(|thread| !self.found.contains_key(&thread.tid));
-        let fresh = fresh.map(|thread| (thread.tid, thread.name.clone())).collect();
+        let fresh = all.iter().filter(|thread| !self.found.contains_key(&thread.tid)).cloned().collect();
         // Store the names of known threads too: a name changes when the program is executed.
-        self.found.extend(all.into_iter().map(|thread| (thread.tid, thread.name)));
+        self.found.extend(all.into_iter().map(|thread| (thread.tid, thread)));
         fresh
     }
 
@@ -106,33 +105,49 @@ impl Target {
 
     /// All selected threads that are alive.
     pub(crate) fn all(&self) -> Vec<Thread> {
+        self.of_processes().into_iter().filter(|thread| self.is_selected(thread)).collect()
+    }
+
+    /// Whether a thread has one of the selected ids or names.
+    pub(crate) fn is_selected(&self, thread: &Thread) -> bool {
+        self.tids.contains(&thread.tid) || self.name.as_deref().is_none_or(|pattern| base::glob(pattern, &thread.name))
+    }
+
+    /// All threads of the selected processes, whatever their names.
+    pub(crate) fn of_processes(&self) -> Vec<Thread> {
         let files = RootDir::machine();
         let process = |tid: &i32| {
             let status = files.read(&format!("/proc/{tid}/status")).ok()?;
             Some((*tid, proc::status::field(&status, "Tgid")?.parse().ok()?))
         };
         let mut threads: Vec<(i32, i32)> = self.tids.iter().filter_map(process).collect();
-        let numbers = |path: &str| -> Vec<i32> {
-            files.list(path).unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect()
-        };
-        let processes = if self.everybody { numbers("/proc") } else { self.pids.clone() };
-        for pid in processes {
-            threads.extend(numbers(&format!("/proc/{pid}/task")).into_iter().map(|tid| (tid, pid)));
+        match self.everybody {
+            true => threads.extend(ids_of(&numbers("/proc"))),
+            false => threads.extend(ids_of(&self.pids)),
         }
-        let named = threads.into_iter().filter_map(|(tid, pid)| Some(Thread { tid, pid, name: thread_name(tid)? }));
-        let fits = |name: &str| self.name.as_deref().is_none_or(|pattern| base::glob(pattern, name));
-        named.filter(|thread| self.tids.contains(&thread.tid) || fits(&thread.name)).collect()
+        let named = |(tid, pid)| {
+            let every_class = self.name.is_some() || self.tids.contains(&tid);
+            Some(Thread { tid, pid, name: thread_name(tid)?, every_class })
+        };
+        threads.into_iter().filter_map(named).collect()
     }
 
-    /// The threads found, as text: each name once, with its thread ids, or with their number if there are more than 4.
+    /// The threads found, as text: each name once, with its thread ids, or with their number if there are more than 4. If all processes
+    /// were searched, the number of processes found, too.
     pub(crate) fn shown(&self) -> String {
         let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        self.found.iter().for_each(|(tid, name)| names.entry(name).or_default().push(tid.to_string()));
+        self.found.values().for_each(|one| names.entry(&one.name).or_default().push(one.tid.to_string()));
         let shown = names.iter().map(|(name, tids)| match tids.len() {
             0..=4 => format!("{name} ({})", tids.join(", ")),
             more => format!("{name} ({more} threads)"),
         });
-        shown.collect::<Vec<_>>().join(", ")
+        let processes = self.found.values().map(|thread| thread.pid).collect::<BTreeSet<i32>>().len();
+        // A name may select threads of programs that are not meant.
+        let of = match self.everybody && processes > 1 {
+            true => format!(" of {processes} processes (--pid selects one)"),
+            false => String::new(),
+        };
+        shown.collect::<Vec<_>>().join(", ") + &of
     }
 
     /// Why no thread was found, as text.
@@ -143,4 +158,14 @@ impl Target {
             _ => "they had ended".into(),
         }
     }
+}
+
+/// The ids in a folder of `/proc`.
+fn numbers(path: &str) -> Vec<i32> {
+    RootDir::machine().list(path).unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The threads of processes, each with its process.
+pub(crate) fn ids_of(pids: &[i32]) -> impl Iterator<Item = (i32, i32)> {
+    pids.iter().flat_map(|&pid| numbers(&format!("/proc/{pid}/task")).into_iter().map(move |tid| (tid, pid)))
 }

@@ -2,11 +2,11 @@
 
 use super::program::{Running, Waiting, prepare};
 use super::{Args, Sampled};
-use crate::control::{ask, plant_name};
+use crate::control::plant_name;
+use crate::explain::plant::running;
 use crate::explain::target::Target;
 use crate::failure::Failure;
 use base::{DurNs, MonoNs, Policy};
-use keep::supervisor::control::{Reply, Request};
 use profile::Profile;
 use recorder::{Objects, Sampler, SamplingError};
 use std::collections::BTreeSet;
@@ -114,18 +114,9 @@ fn processes(args: &Args) -> Result<Vec<i32>, Failure> {
     if args.process.is_empty() {
         return Ok(Vec::new());
     }
-    let plant = plant_name(args.plant.as_deref())?;
-    let Reply::Status(status) = ask(&plant, &Request::Status)? else {
-        return Err(format!("the supervisor of plant {plant} does not list its processes").into());
-    };
-    let pid = |name: &String| -> Result<i32, Failure> {
-        let process = status.processes.iter().find(|process| process.name == *name).ok_or_else(|| {
-            let known: Vec<&str> = status.processes.iter().map(|process| process.name.as_str()).collect();
-            format!("plant {plant} has no process {name:?}; it has {}", known.join(", "))
-        })?;
-        Ok(process.pid.ok_or_else(|| format!("process {name:?} of plant {plant} is not running"))?)
-    };
-    let pids = args.process.iter().map(pid).collect::<Result<Vec<i32>, Failure>>()?;
+    let status = crate::ps::status(&plant_name(args.plant.as_deref())?)?;
+    let pids =
+        running(&status, &args.process).map(|one| one.map(|(_, pid)| pid)).collect::<Result<Vec<i32>, Failure>>()?;
     Ok(keep::family(pids))
 }
 

@@ -2,12 +2,14 @@
 
 mod serve;
 mod show;
+mod watched;
 
 pub(crate) use show::late;
 
 use crate::control::plant_name;
 use crate::explain::target::Threads;
 use crate::failure::{Failure, end, in_file, own_program};
+use crate::out::{Colour, Painted};
 use base::{CpuSet, DurNs};
 use keep::supervisor::rundir::{RunDir, base};
 use recorder::request::Request;
@@ -78,7 +80,7 @@ struct RecordingOptions {
     /// CPUs to record [default: all CPUs of the threads]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Also watch time-sharing threads
+    /// Also watch time-sharing threads that are not selected by --name or --tid
     #[arg(long)]
     ordinary: bool,
     /// Length of a window before its event
@@ -108,7 +110,7 @@ struct Serve {
     threads: Threads,
     #[command(flatten)]
     how: RecordingOptions,
-    /// All real-time threads of this plant
+    /// The loops and real-time threads of this plant
     #[arg(long)]
     plant: Option<String>,
 }
@@ -247,6 +249,9 @@ fn start(args: &Start) -> Result<(), Failure> {
     });
     if up == Some(true) {
         println!("records; `tahti trace status` shows its state ({})", folder.display());
+        if let Some(shortfall) = Status::read(&folder).and_then(|status| status.shortfall) {
+            println!("{}", Painted(Colour::Bad, shortfall));
+        }
         return Ok(());
     }
     let _ = child.kill();

@@ -1,15 +1,13 @@
 //! The process of the flight recorder.
 
+use super::watched::WatchedThreads;
 use super::{LOCK, Serve, folder};
 use crate::explain::reported::Reported;
-use crate::explain::target::Target;
 use crate::failure::{Failure, in_file};
 use base::{CpuSet, DurNs, Policy};
-use keep::supervisor::control::{Client, Reply, Request as Ask, Status as Plant};
-use keep::supervisor::rundir::RunDir;
 use recorder::request::{Request, Requests};
 use recorder::{Flight, Options};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, Permissions, set_permissions};
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
@@ -54,13 +52,14 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
     let signals = SignalFd::new(&sys::signal::end_signals())?;
     let requests = Requests::listen(&folder).map_err(said)?;
     let mut who = WatchedThreads::of(args)?;
-    let threads = who.threads();
+    let (threads, shortfall) = who.threads();
     let options = options(args, &folder, &threads)?;
     stand_aside(&options);
     let mut flight = Flight::start(options)?;
     let mut reported = Reported::since(mono_now());
     reported.search(&processes(&threads));
-    flight.watch(threads)?;
+    flight.name_processes(&who.names);
+    flight.watch(threads, shortfall)?;
     flight.tell()?;
     println!("tahti trace: records");
     let (mut searched, mut supervisor) = (mono_now(), Supervisor::from_env());
@@ -77,12 +76,14 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
         }
         let now = mono_now();
         supervisor.works(now, None);
+        supervisor.status(now, || flight.shortfall().unwrap_or_default().to_owned());
         if now - searched >= SEARCH {
             searched = now;
-            let threads = who.threads();
+            let (threads, shortfall) = who.threads();
             reported.search(&processes(&threads));
-            flight.watch(threads)?;
-            for (label, reason) in who.missed.drain(..) {
+            flight.name_processes(&who.names);
+            flight.watch(threads, shortfall)?;
+            for (label, reason) in who.skips.drain(..) {
                 flight.freeze(&label, &reason, now);
             }
             flight.tell()?;
@@ -97,57 +98,6 @@ pub(super) fn run(args: &Serve) -> Result<(), Failure> {
 /// The processes of threads.
 fn processes(threads: &[Thread]) -> BTreeSet<i32> {
     threads.iter().map(|thread| thread.pid).collect()
-}
-
-/// The watched threads.
-struct WatchedThreads {
-    target: Target,
-    plant: Option<String>,
-    /// Missed deadlines of each loop of the plant at the last check.
-    misses: BTreeMap<String, u64>,
-    /// Windows to store for new misses: label and reason.
-    missed: Vec<(String, String)>,
-}
-
-impl WatchedThreads {
-    fn of(args: &Serve) -> Result<Self, Failure> {
-        if args.threads.is_empty() && args.plant.is_none() {
-            return Err("nothing to watch: select threads (--tid, --name PATTERN), processes (--pid) or a plant".into());
-        }
-        let target = Target::of(&args.threads, args.plant.is_some())?;
-        Ok(Self { target, plant: args.plant.clone(), misses: BTreeMap::new(), missed: Vec::new() })
-    }
-
-    /// The threads that are alive now. Of a plant, only threads in real-time classes.
-    fn threads(&mut self) -> Vec<Thread> {
-        let Some(plant) = self.plant.clone() else { return self.target.all() };
-        // If the supervisor does not answer, the processes are unchanged. The next request follows a second later.
-        if let Some(status) = ask(&plant) {
-            self.target.set_processes(status.processes.iter().filter_map(|process| process.pid).collect());
-            self.look(&status);
-        }
-        let real_time = |thread: &Thread| sys::sched::has_fixed_priority(thread.tid) == Some(true);
-        self.target.all().into_iter().filter(real_time).collect()
-    }
-
-    /// Finds the loops that have missed deadlines since the last check.
-    fn look(&mut self, status: &Plant) {
-        for process in &status.processes {
-            let Some(misses) = process.loop_page.as_ref().map(|page| page.misses) else { continue };
-            let before = self.misses.insert(process.name.clone(), misses);
-            if let Some(more) = before.and_then(|before| misses.checked_sub(before)).filter(|more| *more > 0) {
-                let label = format!("miss-{}-{}", process.name, sys::clock::wall_ns() / 1_000_000);
-                self.missed.push((label, format!("{} missed {more} deadlines within the last second", process.name)));
-            }
-        }
-    }
-}
-
-fn ask(plant: &str) -> Option<Plant> {
-    match Client::connect(&RunDir::find(plant).socket()).ok()?.ask(&Ask::Status) {
-        Ok(Reply::Status(status)) => Some(*status),
-        _ => None,
-    }
 }
 
 fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, Failure> {
@@ -167,7 +117,6 @@ fn options(args: &Serve, folder: &Path, threads: &[Thread]) -> Result<Options, F
         window_bytes: how.window_kb as usize * 1024,
         above: how.above,
         cycle_above: how.cycle_above,
-        ordinary: how.ordinary,
         before: how.before,
         after: how.after,
         every: how.every,

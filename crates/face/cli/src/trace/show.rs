@@ -53,9 +53,7 @@ fn lines(status: &Status, runs: bool) -> Vec<String> {
             status.lost.events, status.lost.times
         ));
     }
-    if let Some(trouble) = &status.trouble {
-        lines.push(Painted(Colour::Bad, trouble).to_string());
-    }
+    lines.extend(status.shortfall.iter().chain(&status.trouble).map(|text| Painted(Colour::Bad, text).to_string()));
     if !status.culprits.is_empty() {
         lines.push(String::new());
         lines.push(

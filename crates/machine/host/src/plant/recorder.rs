@@ -18,8 +18,8 @@ const OWN: [Key; 8] = [
         "watch",
         r#""scan-*""#,
         "name with `*` and `?`",
-        "all real-time threads of the plant",
-        "Names of the threads to watch.",
+        "loops and real-time threads of the plant",
+        "Names of the threads to watch, in any class (`ps -eLo pid,lwp,comm`).",
     ),
     key(
         "above",
@@ -41,7 +41,7 @@ const SHAPE: [Key; OWN.len() + PROCESS.keys.len() - 1] = with_process(&OWN, &["c
 pub(crate) const RECORDER: Table = Table {
     header: "[recorder]",
     doc: "A flight recorder ([measuring](../measuring.md)). It records the kernel's activity on the real-time CPUs all the time, and names the cause of \
-          each late wake-up. It stores the window around a delay, a missed deadline, a fault that the supervisor detects, or a command. It is a \
+          each late wake-up of the watched threads. If it watches no thread for 30 s, the plant is *degraded*. It stores the window around a delay, a missed deadline, a fault that the supervisor detects, or a command. It is a \
           process: all keys of `[[process]]` except `command` are valid here. It needs root.",
     keys: &OWN,
 };

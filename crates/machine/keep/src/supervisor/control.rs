@@ -298,6 +298,9 @@ pub struct Family {
 /// Status of a loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoopStatus {
+    /// The thread that its page names; 0 if a supervisor of an earlier version reported it.
+    #[serde(default)]
+    pub thread: i32,
     /// Number of cycles since its start.
     pub cycles: u64,
     /// Time at which its first pulse was due.

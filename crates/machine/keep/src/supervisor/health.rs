@@ -56,7 +56,8 @@ const START: &str = "taking over";
 /// Maximum time until a keeper reports the end of its process. The keeper first ends the remaining descendants.
 const KEEPER_WITHIN: DurNs = DurNs(LEFT_WITHIN.0 + INTERVAL.0 * 3 / 2);
 
-/// Time for which variables of a service may be unconnected before the plant is degraded, as `connect_within` of alarms.
+/// Time for which variables of a service may be unconnected before the plant is degraded, as `connect_within` of alarms. Also for
+/// anything else that a service lacks.
 const CONNECT_WITHIN: DurNs = DurNs::from_secs(30);
 
 /// Claims about settings that a process has from its start on.
@@ -526,7 +527,7 @@ impl Memory {
         Observation::Kept
     }
 
-    /// Observes what a service lacks, by its own status: variables that are not connected. `None` during the first
+    /// Observes what a service lacks, by its own status: connections of variables, threads to record. `None` during the first
     /// [`CONNECT_WITHIN`].
     fn lacks(&mut self, now: MonoNs, status: Option<&str>) -> Option<Observation> {
         let Some(status) = status else {

@@ -101,7 +101,7 @@ impl Explainer {
 
     /// Distinguishes the two by the kernel stack at the interrupt.
     fn host_or_masked(&self, watched: &Watched, doing: &Doing) -> Culprit {
-        let task = kind_of_task(doing.task.name);
+        let task = self.named(doing.task);
         let names: Vec<&str> = watched.stack.iter().filter_map(|&caller| self.facts.symbols.name(caller)).collect();
         let entry = names.iter().rposition(|name| name.starts_with("asm_"));
         match entry.map(|entry| &names[entry + 1..]) {
@@ -140,7 +140,7 @@ impl Explainer {
             if doing.task.tid == 0 {
                 return self.idle(parts, doing, from, to);
             }
-            let (task, prio) = (kind_of_task(doing.task.name), doing.task.prio);
+            let (task, prio) = (self.named(doing.task), doing.task.prio);
             let lent = self.tasks.get(&doing.task.tid).is_some_and(|known| known.lent);
             let culprit = if doing.task.tid == watched.tid {
                 Culprit::Timer
@@ -215,7 +215,15 @@ impl Explainer {
         match task {
             Task { tid: 0, .. } => "an interrupt".into(),
             Task { name, tid, .. } if name == Name::default() => format!("thread {tid}"),
-            Task { name, .. } => kind_of_task(name),
+            task => self.named(task),
+        }
+    }
+
+    /// The name of a task. Of a thread of the plant: the process, and name and id of the thread.
+    fn named(&self, task: Task) -> String {
+        match self.processes.get(&task.tid) {
+            Some(process) => format!("{process} ({} {})", task.name, task.tid),
+            None => kind_of_task(task.name),
         }
     }
 }

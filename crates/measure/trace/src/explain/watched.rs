@@ -1,5 +1,6 @@
 //! History of a watched thread.
 
+use super::TIME_SHARING;
 use crate::culprit::Occasion;
 use crate::event::{Name, ProgramEvent};
 use base::{CpuId, MonoNs};
@@ -56,6 +57,8 @@ pub(super) struct Watched {
     pub(super) tid: i32,
     pub(super) name: Name,
     pub(super) prio: i32,
+    /// Whether its delays count in a time-sharing class too.
+    pub(super) every_class: bool,
     /// The timer it armed last.
     pub(super) timer: Option<u64>,
     pub(super) woken: Option<Woken>,
@@ -76,6 +79,7 @@ impl Watched {
             tid,
             name,
             prio: 120,
+            every_class: false,
             timer: None,
             woken: None,
             cycle: None,
@@ -85,6 +89,11 @@ impl Watched {
             faults: VecDeque::new(),
             reported: VecDeque::new(),
         }
+    }
+
+    /// Whether a delay with this kernel priority counts.
+    pub(super) fn counts(&self, prio: i32) -> bool {
+        self.every_class || prio < TIME_SHARING
     }
 
     /// The thread reported an event.

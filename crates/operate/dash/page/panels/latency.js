@@ -97,7 +97,7 @@ function showLate() {
   if (recorder.error != null) return say(lateWords, recorder.error);
   const found = chosen ? late.filter(isChosen) : late.slice(-SHOWN_MAX);
   const isBelow = chosen && edge(chosen.row + 1) <= recorder.above_ns;
-  say(lateWords, !chosen ? `${recorder.late} of ${recorder.wakeups} wake-ups were later than ${time(recorder.above_ns)}; ${recorder.unexplained_percent.toFixed(1)} % of that delay is not explained`
+  say(lateWords, !chosen ? recorder.shortfall ?? `${recorder.late} of ${recorder.wakeups} wake-ups were later than ${time(recorder.above_ns)}; ${recorder.unexplained_percent.toFixed(1)} % of that delay is not explained`
     : found.length ? "" : isBelow ? `The recorder explains wake-ups later than ${time(recorder.above_ns)}: \`above\` in [recorder]` : "The recorder has no late wake-up here");
   const now = tahti.now();
   lateList.fill(found.toReversed().map((one) => tr([

@@ -22,7 +22,7 @@ const REMEDIES = {
   isolated: "see the page CPUs and shield; `tahti shield status`", journal: "see `tahti shield status`", bounds: "another program changed it: `tahti shield status`",
 };
 
-let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateSection, list, plantList, plantSection, unused;
+let tahti, tiles, attention, calm, verdict, reasons, heatSection, heatTitle, heat, late, lateLack, lateSection, list, plantList, plantSection, unused;
 const rows = new Map();
 
 const rounded = (number) => Math.round(number).toLocaleString("en");
@@ -144,6 +144,7 @@ function showList(plant) {
 function showLate(data) {
   lateSection.hidden = data.error != null;
   if (data.error != null) return;
+  say(lateLack, data.shortfall ?? "");
   renew(late, data.last.slice(0, LATE_SHOWN).map((one) => el("li", {}, el("span", { class: "faint" }, `${time(data.now_ns - one.at_ns)} ago`), stack(one.parts), el("b", {}, time(one.delay_ns)))));
 }
 
@@ -192,7 +193,8 @@ export default {
     heatTitle = el("h3");
     heatSection = el("div", { class: "card wide", hidden: true }, heatTitle);
     late = el("ul", { class: "late" });
-    lateSection = el("div", { class: "card", hidden: true }, el("h3", {}, "Last late wake-ups"), late, causeLegend());
+    lateLack = el("p", { role: "status" });
+    lateSection = el("div", { class: "card", hidden: true }, el("h3", {}, "Last late wake-ups"), lateLack, late, causeLegend());
     list = table("Processes and their CPU", PROCESSES);
     plantList = table("Plants of this machine and their verdicts", PLANTS);
     plantSection = el("div", { class: "card full", hidden: true }, el("h3", {}, "Plants of this machine"), plantList.frame);

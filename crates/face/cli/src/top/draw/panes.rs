@@ -66,6 +66,7 @@ pub(super) fn late(seen: &PlantSample, now: MonoNs) -> Vec<Line<'static>> {
     let title = format!("Wake-ups later than {} (as of {age} ago), newest first:", late.above);
     [head(&title).into()]
         .into_iter()
+        .chain(late.shortfall.iter().map(|shortfall| coloured(Color::Yellow, shortfall).into()))
         .chain(late.last.iter().map(|one| text(&crate::trace::late(one, now)).into()))
         .collect()
 }

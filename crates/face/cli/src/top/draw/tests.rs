@@ -15,7 +15,8 @@ const SECOND: u64 = 1_000_000_000;
 fn process(name: &str, pid: i32, misses: Option<u64>) -> ProcessStatus {
     let time = |ns| Some(DurNs(ns));
     let wake = Figures { count: 1000, p50: time(2_000), p99: time(9_000), p999: time(60_000), max: time(70_000) };
-    let page = |misses| LoopStatus { cycles: 1000, first: MonoNs(0), period: DurNs::from_ms(1), wake, misses };
+    let page =
+        |misses| LoopStatus { thread: pid, cycles: 1000, first: MonoNs(0), period: DurNs::from_ms(1), wake, misses };
     ProcessStatus {
         name: name.to_owned(),
         state: "running".to_owned(),
@@ -209,7 +210,10 @@ fn late_wake_ups_are_shown_with_their_culprits_or_that_no_recorder_runs() {
         "lost": { "events": 0, "times": 0, "broken": 0 }, "burnt_ns": 1, "held_bytes": 1, "held_bytes_max": 2, "wakeups": 1000, "late": 1,
         "unexplained_percent": 0.0, "culprits": [], "last": [late], "kept": [], "left_out": 0, "trouble": null });
     model.seen.as_mut().unwrap().late = Some(serde_json::from_value(recorded).unwrap());
+    let sample = model.seen.as_mut().unwrap().late.as_mut().unwrap();
+    sample.shortfall = Some("watches 0 threads: they have ended".to_owned());
     let all = screen(&model, (120, 24), 0).join("\n");
+    assert!(all.contains("watches 0 threads: they have ended"), "{all}");
     assert!(all.contains("Wake-ups later than 500us (as of 2.0 s ago), newest first:"), "{all}");
     assert!(all.contains("1.00 s ago   1.20 ms  loop (12), CPU 1: preempted by hog (real-time 60)"), "{all}");
 }
