@@ -76,7 +76,7 @@ export function causeKind(words) {
   if (/^(timer|idle exit)/.test(words)) return "timer";
   if (words.startsWith("softirq")) return "softirq";
   if (/^(interrupt \d|NMI)/.test(words) || / interrupt( from .*)?$/.test(words)) return "interrupt";
-  if (/^(kernel code|interrupts masked)/.test(words)) return "kernel code";
+  if (/^(non-preemptible kernel code|interrupts masked)/.test(words)) return "kernel code";
   return "other task";
 }
 
