@@ -360,12 +360,15 @@ const EXTENSION: &str = "trace";
 
 /// Windows left by an earlier recorder, oldest first.
 fn found(folder: &Path) -> Result<VecDeque<StoredWindow>, RecordError> {
+    // The reasons, if the earlier recorder has stored them in its status.
+    let reasons: BTreeMap<PathBuf, String> =
+        Status::read(folder).into_iter().flat_map(|status| status.kept).map(|kept| (kept.file, kept.reason)).collect();
     let entries = std::fs::read_dir(folder).map_err(|source| RecordError::File { file: folder.to_owned(), source })?;
     let mut all: Vec<(std::time::SystemTime, StoredWindow)> = Vec::new();
     for entry in entries.flatten() {
         let (file, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
         if file.extension().is_some_and(|extension| extension == EXTENSION) {
-            let reason = "of an earlier recorder".to_owned();
+            let reason = reasons.get(&file).cloned().unwrap_or_else(|| "of an earlier recorder".to_owned());
             all.push((
                 data.modified().unwrap_or(std::time::UNIX_EPOCH),
                 StoredWindow { file, reason, at: None, bytes: data.len() },
@@ -396,6 +399,29 @@ fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_of_an_earlier_recorder_keep_their_reasons() {
+        let folder = std::env::temp_dir().join(format!("tahti-flight-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [known, unknown] = ["miss-loop-1.trace", "late-2.trace"].map(|name| folder.join(name));
+        for file in [&known, &unknown] {
+            std::fs::write(file, "x").unwrap();
+        }
+        let kept = StoredWindow { file: known.clone(), reason: "loop skipped 57 periods".into(), at: None, bytes: 1 };
+        let status = serde_json::json!({
+            "pid": 1, "since_ns": 0, "now_ns": 1, "cpus": "0", "above_ns": 1, "threads": 1, "events": 0,
+            "lost": { "events": 0, "times": 0, "broken": 0 }, "burnt_ns": 0, "held_bytes": 0, "held_bytes_max": 0,
+            "wakeups": 0, "late": 0, "unexplained_percent": 0.0, "culprits": [], "last": [], "kept": [kept],
+            "left_out": 0, "trouble": null
+        });
+        std::fs::write(folder.join(crate::status::FILE), status.to_string()).unwrap();
+        let reasons: BTreeMap<PathBuf, String> =
+            found(&folder).unwrap().into_iter().map(|kept| (kept.file, kept.reason)).collect();
+        assert_eq!(reasons[&known], "loop skipped 57 periods");
+        assert_eq!(reasons[&unknown], "of an earlier recorder");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn a_label_never_escapes_from_the_folder() {
