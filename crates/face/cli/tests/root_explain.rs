@@ -435,6 +435,7 @@ fn threads_that_cannot_be_watched_are_reported() {
     };
     assert!(said(&[]).contains("nothing to watch: select threads"), "{}", said(&[]));
     assert!(said(&["--tid", "2147483646"]).contains("--tid 2147483646: no such thread"));
+    assert!(said(&["--pid", "2147483646"]).contains("--pid 2147483646: no such process; "));
     assert!(said(&["--tid", "1", "--cpus", "1000"]).contains("not all of them are online"));
     assert!(said(&["--name", "no-such-*", "--for", "50ms"]).contains("no thread is named \"no-such-*\""));
     assert!(said(&["--", "/no/such/program"]).contains("`/no/such/program` could not be started"));

@@ -174,7 +174,7 @@ fn a_running_process_is_sampled_until_it_ends() {
     let output = sampler.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let output = tahti(&["--pid", &pid]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no such thread"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no such process"));
 }
 
 #[test]

@@ -52,12 +52,12 @@ pub(crate) struct Target {
 impl Target {
     /// The selection of the command line. `processes`: whether processes are selected by other means, too.
     pub(crate) fn of(threads: &Threads, processes: bool) -> Result<Self, Failure> {
-        let named = |option, ids: &[i32]| {
+        let named = |option, ids: &[i32], what| {
             let missing = ids.iter().find(|id| thread_name(**id).is_none());
-            missing.map_or(Ok::<_, Failure>(()), |id| Err(format!("{option} {id}: no such thread").into()))
+            missing.map_or(Ok::<_, Failure>(()), |id| Err(format!("{option} {id}: no such {what}").into()))
         };
-        named("--tid", &threads.tid)?;
-        named("--pid", &threads.pid)?;
+        named("--tid", &threads.tid, "thread; `ps -eLo pid,lwp,comm` lists the threads")?;
+        named("--pid", &threads.pid, "process; `tahti ps` and `ps -e` list the processes")?;
         Ok(Self {
             tids: threads.tid.clone(),
             pids: threads.pid.clone(),
