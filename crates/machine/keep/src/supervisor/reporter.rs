@@ -237,9 +237,10 @@ pub fn fitted_outcome(outcome: &Outcome) -> String {
 
 /// The outcome, and each reason on a line.
 fn outcome_in_lines(outcome: &Outcome, columns: usize) -> String {
-    let reasons = outcome.reasons().iter();
-    let lines =
-        reasons.map(|reason| "\n".to_owned() + &hang(&format!("  {}: ", reason.word()), &reason.words(short), columns));
+    let reasons = outcome.summary();
+    let lines = reasons
+        .iter()
+        .map(|reason| "\n".to_owned() + &hang(&format!("  {}: ", reason.word()), &reason.words(short), columns));
     outcome.word().to_owned() + &lines.collect::<String>()
 }
 
@@ -335,6 +336,7 @@ mod tests {
             lasted: DurNs::from_secs(2),
             lasts: false,
             count: 1,
+            gaps: 0,
             whole_life: false,
             is_failure,
         };
