@@ -136,7 +136,7 @@ fn read(
     }
     // The budget of an incomplete activity is unknown, so errors about sums are not reported.
     let whole = activities.iter().all(|((_, whole), _)| *whole);
-    let (activities, places): (Vec<Activity>, Vec<(Range<usize>, Range<usize>)>) =
+    let (activities, places): (Vec<Activity>, Vec<_>) =
         activities.into_iter().map(|((activity, _), place)| (activity, place)).unzip();
     let spec = Spec { name: name?.0, base, minors: minors?, activities, modes, reserve };
     // One budget that is too long exceeds several sums; the first one is reported.
