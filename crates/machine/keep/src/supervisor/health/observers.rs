@@ -268,7 +268,7 @@ fn ways(claim: Claim) -> Vec<Scenario> {
         Claim::Restarts => {
             let mut unit = unit(State::Running);
             unit.history.restarts = 3;
-            let at = |now, unit: &Unit, more| restarts(MonoNs(now * 1_000_000_000), unit, more, "");
+            let at = |now: u64, unit: &Unit, more| restarts(MonoNs(now * 1_000_000_000), unit, more, "");
             let none = at(100, &unit, 0);
             unit.history.recent.push_back(MonoNs(95_000_000_000));
             let (within, over) = (at(100, &unit, 0), at(1000, &unit, 0));
