@@ -2,7 +2,7 @@
 //! buffers of a circuit stay within their limits.
 #![no_main]
 
-use base::{Alarm, DurNs, EventMask, MonoNs, Stamp, Value};
+use base::{Alarm, Annotation, DurNs, EventMask, MonoNs, Stamp, Value};
 use ca::client::{Address, Client, ClientConfig};
 use ca::encode::{Needs, Reading};
 use ca::repeater::Repeater;
@@ -111,8 +111,14 @@ fn serve(bytes: &[u8], raw: bool) {
     for chunk in sent.chunks(97) {
         now = now + DurNs::from_secs(20);
         server.handle_bytes(now, id, chunk, &mut values);
-        let post =
-            Post { watch: 0, mask: EventMask::VALUE, alarm: Alarm::NONE, stamp: Stamp::EPOCH, value: Value::from(2.5) };
+        let post = Post {
+            watch: 0,
+            mask: EventMask::VALUE,
+            alarm: Alarm::NONE,
+            stamp: Stamp::EPOCH,
+            note: Annotation::default(),
+            value: Value::from(2.5),
+        };
         server.post(&post, &mut values);
         server.handle_timeout(now, &mut values);
         // A single answer may exceed the limit by its length, which is limited too.
@@ -160,6 +166,7 @@ fuzz_target!(|bytes: &[u8]| {
         ask(bytes, raw);
     }
     let mut counters = SearchCounters::default();
-    search::answer(bytes, 5064, &mut counters, |name| name == b"a", |out| assert!(out.len() <= 65_536));
+    let server = Address { ip: 0, port: 5064 };
+    search::answer(bytes, server, &mut counters, |name| name == b"a", |out| assert!(out.len() <= 65_536));
     Repeater::default().handle(bytes, 7, true, 1);
 });

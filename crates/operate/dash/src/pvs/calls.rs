@@ -68,6 +68,9 @@ struct Job {
     token: Token,
 }
 
+/// Executes a function.
+type Work = Box<dyn FnMut(Function, &Arguments) -> Outcome + Send>;
+
 /// The threads, with their queues.
 pub(super) struct Calls {
     archive: SyncSender<Job>,
@@ -77,7 +80,7 @@ pub(super) struct Calls {
 impl Calls {
     /// Starts the threads, which end with the process. They send results to `done` and then wake the server.
     pub(super) fn start(options: &Options, done: &Sender<(Token, Outcome)>, waker: &Waker) -> io::Result<Self> {
-        let begin = |name: &str, mut work: Box<dyn FnMut(Function, &Arguments) -> Outcome + Send>| {
+        let begin = |name: &str, mut work: Work| {
             let (queue, jobs): (_, Receiver<Job>) = sync_channel(WAITING_MAX);
             let (done, waker) = (done.clone(), waker.clone());
             std::thread::Builder::new().name(name.to_owned()).spawn(move || {
