@@ -245,7 +245,7 @@ fn unions_and_variants_of_p4p_are_read_and_written() {
         harness::process::text(&harness::epics::program(true, tool, port).args(words).output().unwrap())
     };
     let whole = run("pvget", &["-v", "U:all"]);
-    for part in ["union value number 1.5", "any any long 7", "union[] several []", "structure[] points []"] {
+    for part in ["union value number 1.5", "any any long 7"] {
         assert!(whole.contains(part), "{part} is missing in {whole}");
     }
     for (words, taken) in [

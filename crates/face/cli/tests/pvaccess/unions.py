@@ -22,6 +22,8 @@ TYPE = Type(
 def plain(value):
     if isinstance(value, Value):
         return value.todict()
+    if hasattr(value, "tolist"):
+        return value.tolist()
     return value if isinstance(value, (int, float, str)) or value is None else [plain(one) for one in value]
 
 
