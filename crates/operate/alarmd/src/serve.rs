@@ -11,6 +11,7 @@ use alarm::{ChannelUse, Config, Entry, EntryContent, Moment, Now, Panel, Severit
 use base::{EventMask, MonoNs, Scalar, Stamp};
 use ca::client::{ChannelId, Event};
 use ca::encode::Reading;
+use ca::server::Access;
 use ca::{Basic, Class, Dbr};
 use canet::session::Session;
 use std::collections::{BTreeMap, HashMap};
@@ -219,7 +220,7 @@ impl Server<'_> {
         self.supervisor.status(at, || {
             let others = self.pvaccess.as_ref().map_or("", |pvaccess| &pvaccess.unconnected);
             let faults = self.notify.faults(now());
-            let all = [faults.as_str(), &self.session.client.unconnected(), others];
+            let all = [faults.as_str(), &self.session.client.unusable(|_| Access::READ), others];
             all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
         });
         Ok(())

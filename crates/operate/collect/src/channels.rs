@@ -4,8 +4,9 @@ use crate::gate::Gate;
 use crate::kept;
 use crate::serve::{CollectError, wall};
 use base::{EventMask, MonoNs, Stamp};
-use ca::client::{ChannelId, Event, IoId};
+use ca::client::{ChannelId, Event, IoId, RequestError};
 use ca::encode::Reading;
+use ca::server::Access;
 use ca::{Basic, Class, Dbr, Eca};
 use canet::session::Session;
 use host::plant::archive::{Signal, Source};
@@ -45,13 +46,18 @@ struct Channel {
 }
 
 impl Channels {
-    /// Opens channels for all wanted variables; `None` if there are none.
-    pub(crate) fn open(wanted: &[Signal], now: i64, tell: Tell<'_>) -> io::Result<Option<Self>> {
+    /// Opens channels for all wanted variables; `None` if there are none. `get` reads EPICS' variables.
+    pub(crate) fn open(
+        wanted: &[Signal],
+        get: impl Fn(&str) -> Option<String>,
+        now: i64,
+        tell: Tell<'_>,
+    ) -> io::Result<Option<Self>> {
         let mut wanted = wanted.iter().filter(|wanted| wanted.source == Source::ChannelAccess).peekable();
         if wanted.peek().is_none() {
             return Ok(None);
         }
-        let mut session = Session::open(|name| std::env::var(name).ok())?;
+        let mut session = Session::open(get)?;
         session.complaints.iter().for_each(|complaint| tell(&complaint.0));
         let (mut channels, mut by_id) = (Vec::new(), HashMap::new());
         for wanted in wanted {
@@ -101,9 +107,9 @@ impl Channels {
         (self.channels.len(), self.channels.iter().filter(|channel| channel.is_connected).count())
     }
 
-    /// The channels that are not connected, for users.
-    pub(crate) fn unconnected(&self) -> String {
-        self.session.client.unconnected()
+    /// The channels that are not connected or not readable, for users.
+    pub(crate) fn unusable(&self) -> String {
+        self.session.client.unusable(|_| Access::READ)
     }
 
     /// Whether all channels are registered as signals.
@@ -130,8 +136,10 @@ impl Channels {
         let Some(info) = self.session.client.info(id) else { return };
         channel.is_connected = true;
         channel.connected_at = Some(wall());
-        // Fails only if the channel is gone again, which has its own event.
-        let _ = self.session.client.read(id, meaning_of(info.native), 1);
+        if self.session.client.read(id, meaning_of(info.native), 1) == Err(RequestError::NoAccess) {
+            // The server answers the subscription with its reason, and with values and metadata once it grants access.
+            self.known(id, None);
+        }
         let (count, connected) = self.count();
         if connected == count {
             tell(&format!("all {connected} variables are connected"));
@@ -247,21 +255,5 @@ fn sample(reading: Reading, unstamped_at: i64, is_one: bool) -> Sample {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use base::{Scalar, Value};
-
-    #[test]
-    fn a_precision_of_0_is_kept_and_integers_have_no_precision() {
-        let of = |scalar: Scalar, digits: i16| {
-            let mut reading = Reading { value: Value::Scalar(scalar), ..Reading::default() };
-            reading.meta.precision = digits;
-            about(&reading).precision
-        };
-        assert_eq!(
-            [of(Scalar::F64(1.0), 0), of(Scalar::F32(1.0), 3), of(Scalar::F64(1.0), -1)],
-            [Some(0), Some(3), None]
-        );
-        assert_eq!(of(Scalar::I32(1), 0), None);
-    }
-}
+#[path = "channels_tests.rs"]
+mod tests;

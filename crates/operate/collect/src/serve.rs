@@ -108,7 +108,8 @@ pub fn serve(archive: &Archive, tell: &mut dyn FnMut(&str)) -> Result<(), Collec
     let mut logger = Logger::open(folder.clone(), config(archive), now)?;
     logger.gap(None, wall(), Cause::Started, 0);
     let upload = archive.cluster.clone().map(|cluster| Upload::start(folder.clone(), cluster)).transpose()?;
-    let channels = Channels::open(&archive.signals, now, tell).map_err(CollectError::Network)?;
+    let channels =
+        Channels::open(&archive.signals, |name| std::env::var(name).ok(), now, tell).map_err(CollectError::Network)?;
     let pages = Page::all(&archive.signals);
     let followed = Follower::all(&archive.signals).map_err(CollectError::Thread)?;
     let count = archive.signals.len();
@@ -303,7 +304,7 @@ impl Collector<'_> {
             let mut list = Unconnected::default();
             self.pages.iter().for_each(|page| page.add_to(&mut list));
             self.followed.iter().for_each(|followed| followed.add_to(&mut list));
-            let texts = [self.channels.as_ref().map_or_else(String::new, Channels::unconnected), list.text()];
+            let texts = [self.channels.as_ref().map_or_else(String::new, Channels::unusable), list.text()];
             texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
         });
     }

@@ -297,26 +297,33 @@ impl Client {
         self.channels.get(id.0).map_or("", |channel| &channel.name)
     }
 
-    /// The channels that are not connected, for users: `2 of 12 variables not connected: A, B`. Empty if all are connected.
-    /// Goes through all channels.
+    /// The channels that cannot be used, for users: `2 of 12 variables not connected: A, B; 1 of 12 variables not readable: C`.
+    /// Empty if all are connected with the rights that `needed` returns. Goes through all channels.
     #[must_use]
-    pub fn unconnected(&self) -> String {
-        const NAMES_MAX: usize = 3;
-        let (mut all, mut missing, mut names) = (0, 0, Vec::new());
-        for (_, channel) in self.channels.iter() {
+    pub fn unusable(&self, needed: impl Fn(ChannelId) -> Access) -> String {
+        let mut all = 0;
+        let mut lists = ["connected", "readable", "writable"].map(|word| (word, 0, Vec::new()));
+        for (id, channel) in self.channels.iter() {
             all += 1;
-            if !matches!(channel.state, State::Connected(..)) {
-                missing += 1;
-                names.extend((missing <= NAMES_MAX).then_some(channel.name.as_str()));
+            let needed = needed(ChannelId(id));
+            let access = match (channel.state, channel.info) {
+                (State::Connected(..), Some(info)) => info.access,
+                _ => {
+                    add(&mut lists[0], &channel.name);
+                    continue;
+                }
+            };
+            if needed.read && !access.read {
+                add(&mut lists[1], &channel.name);
+            } else if needed.write && !access.write {
+                add(&mut lists[2], &channel.name);
             }
         }
-        match missing {
-            0 => String::new(),
-            _ => {
-                let more = if missing > NAMES_MAX { ", …" } else { "" };
-                format!("{missing} of {all} variables not connected: {}{more}", names.join(", "))
-            }
-        }
+        let text = |(word, count, names): (&str, usize, Vec<&str>)| {
+            let more = if count > names.len() { ", …" } else { "" };
+            (count > 0).then(|| format!("{count} of {all} variables not {word}: {}{more}", names.join(", ")))
+        };
+        lists.into_iter().filter_map(text).collect::<Vec<_>>().join("; ")
     }
 
     /// The number of unsent bytes on the circuit of a channel.
@@ -508,5 +515,14 @@ impl Client {
             circuit.touched = true;
             self.touched.push(id);
         }
+    }
+}
+
+/// Adds a channel to a list with its number of channels and their first names.
+fn add<'a>((_, count, names): &mut (&str, usize, Vec<&'a str>), name: &'a str) {
+    const NAMES_MAX: usize = 3;
+    *count += 1;
+    if names.len() < NAMES_MAX {
+        names.push(name);
     }
 }

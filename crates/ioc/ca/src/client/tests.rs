@@ -9,7 +9,10 @@ use proptest::prelude::*;
 
 const SERVER: Address = Address { ip: 0x7F00_0001, port: 5064 };
 
-struct Values(Vec<Value>);
+/// Values of the variables, and the rights of clients.
+struct Values(Vec<Value>, Access);
+
+const ALL: Access = Access { read: true, write: true };
 
 impl Backend for Values {
     fn exists(&mut self, name: &[u8]) -> bool {
@@ -22,13 +25,13 @@ impl Backend for Values {
             watch: index as u64,
             native: Basic::native_of(self.0[index].kind()),
             count: self.0[index].len() as u32,
-            access: Access { read: true, write: true },
+            access: self.1,
             posted: true,
             lane: 0,
         })
     }
     fn access(&mut self, _: u64, _: Peer<'_>) -> Access {
-        Access { read: true, write: true }
+        self.1
     }
 
     fn record_name(&self, _: u64) -> &str {
@@ -85,7 +88,7 @@ impl Pair {
             now: MonoNs(1),
             client: Client::new(ClientConfig { user: "me".into(), host: "here".into(), ..ClientConfig::default() }),
             server: Server::new(Limits { out_bytes: 2048, ..Limits::default() }),
-            values: Values((0..count).map(|n| Value::from(n as f64)).collect()),
+            values: Values((0..count).map(|n| Value::from(n as f64)).collect(), ALL),
             links: Vec::new(),
             datagrams: Vec::new(),
             random: seed | 1,
@@ -363,5 +366,25 @@ proptest! {
         }
         pair.client.handle_bytes(pair.now, here, &noise);
         pair.client.handle_datagram(pair.now, SERVER, &noise);
+    }
+}
+
+#[test]
+fn channels_without_the_needed_rights_are_reported_like_those_that_are_not_connected() {
+    let mut pair = Pair::new(2, 1, 0);
+    let ids = ["pv0", "pv1", "missing"].map(|name| pair.client.channel(pair.now, name, 0));
+    let text = |pair: &Pair| pair.client.unusable(|id| if id == ids[1] { ALL } else { Access::READ });
+    assert_eq!(text(&pair), "3 of 3 variables not connected: pv0, pv1, missing");
+    pair.run_until(1000, |pair| pair.connected() == 2);
+    assert_eq!(text(&pair), "1 of 3 variables not connected: missing");
+    for (rights, expected) in [
+        (Access::READ, "; 1 of 3 variables not writable: pv1"),
+        (Access { read: false, write: false }, "; 2 of 3 variables not readable: pv0, pv1"),
+        (ALL, ""),
+    ] {
+        pair.values.1 = rights;
+        pair.server.refresh_access(&mut pair.values);
+        pair.run(100);
+        assert_eq!(text(&pair), format!("1 of 3 variables not connected: missing{expected}"));
     }
 }

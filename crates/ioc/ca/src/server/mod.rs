@@ -36,6 +36,11 @@ pub struct Access {
     pub write: bool,
 }
 
+impl Access {
+    /// Reading and subscribing only.
+    pub const READ: Self = Self { read: true, write: false };
+}
+
 /// A channel opened by the backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {

@@ -203,8 +203,14 @@ impl super::Client for Client {
         }
     }
 
-    fn unconnected(&self) -> String {
-        self.session.client.unconnected()
+    fn unusable(&self) -> String {
+        self.session.client.unusable(|channel| match self.channels.get(&channel) {
+            Some(target) => Access {
+                read: !target.readers.is_empty(),
+                write: target.writers.iter().any(|(holder, _)| *holder != SEQUENCER),
+            },
+            None => Access { read: false, write: false },
+        })
     }
 }
 

@@ -70,8 +70,8 @@ trait Client: Send + 'static {
     fn poll_event(&mut self) -> Option<Self::Event>;
     /// Handles an event.
     fn event(&mut self, event: Self::Event, news: &mut News);
-    /// The channels that are not connected, for users.
-    fn unconnected(&self) -> String;
+    /// The channels that are not connected, or without the access rights that the links need, for users.
+    fn unusable(&self) -> String;
 }
 
 /// Data of the threads for other threads.
@@ -274,7 +274,7 @@ fn run(
             && let Ok(mut status) = shared.status.lock()
         {
             report_at = now + PAUSE;
-            status.report(now, name, client.unconnected());
+            status.report(now, name, client.unusable());
         }
         if !hand_over(&mut news, mailbox) {
             return Ok(());

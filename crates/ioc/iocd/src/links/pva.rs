@@ -250,7 +250,7 @@ impl super::Client for Client {
         }
     }
 
-    fn unconnected(&self) -> String {
+    fn unusable(&self) -> String {
         self.session.client.unconnected()
     }
 }
