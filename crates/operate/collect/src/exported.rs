@@ -6,16 +6,19 @@ use crate::clock::{Clock, SAME_NS};
 use crate::gate::Gate;
 use crate::kept;
 use crate::unconnected::{Unconnected, fits};
-use base::{MonoNs, Severity, Status};
+use base::{DurNs, MonoNs, Severity, Status};
 use host::plant::archive::{Policy, Signal};
 use ring::{Cursor, Number, Variables};
-use rt::{Imports, LOOK_AFTER};
+use rt::{Imports, LOOK_AFTER, stale_after};
 use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use store::{Folder, Logger, Newest, SignalId, StoreError};
 
 /// Receives messages for the log.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str);
+
+/// Minimum age of the newest value of a process that has set its period before the process is frozen. Shorter delays lose nothing.
+const FROZEN_AFTER: DurNs = DurNs::from_secs(2);
 
 /// The exported variables of one process.
 pub(crate) struct Page {
@@ -27,6 +30,10 @@ pub(crate) struct Page {
     variables: Vec<Option<Variable>>,
     /// Time of the next check whether the process exports, or still does.
     ask_at: i64,
+    /// Time of the connection.
+    connected_at: i64,
+    /// The process is alive, but writes none of its variables.
+    is_frozen: bool,
 }
 
 struct Variable {
@@ -53,6 +60,8 @@ impl Page {
                     imports: None,
                     variables: Vec::new(),
                     ask_at: 0,
+                    connected_at: 0,
+                    is_frozen: false,
                 }),
             }
         }
@@ -78,6 +87,7 @@ impl Page {
                 tell(&format!("{}: variables are connected", self.name));
                 self.imports = Some(imports);
                 self.variables.clear();
+                (self.connected_at, self.is_frozen) = (now, false);
                 is_new = true;
             }
         }
@@ -93,6 +103,15 @@ impl Page {
             for (index, variable) in self.variables.iter_mut().enumerate() {
                 if let Some(variable) = variable {
                     variable.take(&segment, index, clock, logger);
+                }
+            }
+            let is_frozen = if is_asked { is_frozen(&segment, self.connected_at, now) } else { self.is_frozen };
+            if std::mem::replace(&mut self.is_frozen, is_frozen) != is_frozen {
+                let what = if is_frozen { "is alive but writes no values" } else { "writes values again" };
+                tell(&format!("{}: the process that exports {what}", self.name));
+                for variable in self.variables.iter_mut().flatten().filter(|_| is_frozen) {
+                    let at = clock.wall(newest(&segment)).saturating_add(1);
+                    kept::gap(&mut variable.gate, variable.signal, (at, Cause::Disconnected, 0), logger);
                 }
             }
         }
@@ -117,7 +136,7 @@ impl Page {
         variables.filter_map(due).min()
     }
 
-    /// Adds the wanted patterns, each connected if the process exports a variable that fits.
+    /// Adds the wanted patterns, each connected if the process exports a variable that fits and is not frozen.
     pub(crate) fn add_to(&self, list: &mut Unconnected) {
         let segment = self.imports.as_ref().and_then(|imports| imports.segment().ok());
         for (pattern, _) in &self.wanted {
@@ -125,7 +144,7 @@ impl Page {
                 let mut names = (0..segment.len()).filter_map(|index| segment.name(index));
                 names.any(|name| fits(pattern, name.as_str()))
             };
-            list.add(segment.as_ref().is_some_and(has), || format!("{}/{pattern}", self.name));
+            list.add(!self.is_frozen && segment.as_ref().is_some_and(has), || format!("{}/{pattern}", self.name));
         }
     }
 
@@ -133,6 +152,17 @@ impl Page {
     pub(crate) const fn is_connected(&self) -> bool {
         self.imports.is_some()
     }
+}
+
+/// Time of the newest value of all variables.
+fn newest(segment: &Variables<'_>) -> MonoNs {
+    (0..segment.len()).filter_map(|index| segment.get(index)).map(|reading| reading.at).max().unwrap_or(MonoNs(0))
+}
+
+/// Whether a process with a period has written none of its variables for too long.
+fn is_frozen(segment: &Variables<'_>, connected_at: i64, now: i64) -> bool {
+    let since = connected_at.max(i64::try_from(newest(segment).0).unwrap_or(i64::MAX));
+    segment.period().is_some_and(|period| now.saturating_sub(since) > stale_after(period).max(FROZEN_AFTER).0)
 }
 
 impl Variable {

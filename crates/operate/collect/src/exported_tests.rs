@@ -96,6 +96,34 @@ fn a_pattern_is_unconnected_until_a_process_exports_a_variable_that_fits() {
 }
 
 #[test]
+fn a_process_that_is_alive_but_writes_nothing_for_2_s_is_a_gap_and_not_connected() {
+    let mut site = Site::new("frozen");
+    let (exports, mut life) = (site.exports(), site.life(ALL));
+    exports.0.set_period(DurNs::from_ms(1));
+    let is_listed = |life: &Life| {
+        let mut list = Unconnected::default();
+        life.page.add_to(&mut list);
+        !list.text().is_empty()
+    };
+    write(&exports, 1..=10);
+    let mut lists = Vec::new();
+    for _ in 0..6 {
+        site.look(&mut life);
+        lists.push(is_listed(&life));
+    }
+    // The first check connects, at 0.5 s.
+    assert_eq!(lists, [false, false, false, false, false, true]);
+    write(&exports, 3001..=3010);
+    site.look(&mut life);
+    assert!(!is_listed(&life));
+    let (values, gaps) = site.kept();
+    assert_eq!(values, (1..=10).chain(3001..=3010).collect::<Vec<_>>());
+    assert_eq!(gaps, [("disconnected".to_owned(), 0)]);
+    let at = site.archive().gaps(&format!("{}/v", site.name), Span::ALL)[0].at;
+    assert_eq!(at, AHEAD + 10_000_001, "it begins after the last value");
+}
+
+#[test]
 fn clock_steps_during_logging_lose_and_duplicate_nothing_and_are_noted() {
     let mut site = Site::new("clock");
     let (exports, mut life) = (site.exports(), site.life(ALL));
@@ -266,7 +294,7 @@ fn an_invalid_signal_name_is_reported_and_the_other_variables_are_archived() {
 #[test]
 fn on_a_fault_the_samples_before_it_are_kept_at_full_rate_for_the_configured_time() {
     let site = Site::new("fault");
-    let mut life = site.life(Policy::OnFault { before: base::DurNs::from_ms(20) });
+    let mut life = site.life(Policy::OnFault { before: DurNs::from_ms(20) });
     let words: Vec<AtomicU64> = (0..Variables::words_keeping(1, 256)).map(|_| AtomicU64::new(0)).collect();
     let segment = Variables::format_keeping(&words, 256).unwrap();
     let safe = Some(Number::Int(-1));
