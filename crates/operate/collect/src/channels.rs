@@ -4,7 +4,7 @@ use crate::gate::Gate;
 use crate::kept;
 use crate::serve::{CollectError, wall};
 use base::{EventMask, MonoNs, Stamp};
-use ca::client::{ChannelId, Event, IoId, RequestError};
+use ca::client::{Address, ChannelId, Event, IoId, RequestError};
 use ca::encode::Reading;
 use ca::server::Access;
 use ca::{Basic, Class, Dbr, Eca};
@@ -14,7 +14,9 @@ use segment::rows::{About, Cause};
 use segment::{Datum, Sample};
 use std::collections::HashMap;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use store::{Folder, Logger, SignalId, StoreError};
+use sys::notify::Supervisor;
 
 /// Receives messages for the log.
 type Tell<'a> = &'a mut dyn FnMut(&str);
@@ -24,6 +26,8 @@ pub(crate) struct Channels {
     session: Session,
     channels: Vec<Channel>,
     by_id: HashMap<ChannelId, usize>,
+    /// Number of times that a second server had a variable.
+    duplicates: u64,
 }
 
 /// A variable.
@@ -74,7 +78,7 @@ impl Channels {
                 is_refused: false,
             });
         }
-        Ok(Some(Self { session, channels, by_id }))
+        Ok(Some(Self { session, channels, by_id, duplicates: 0 }))
     }
 
     /// Processes one network event, waiting for it at most until `until`. Returns true if a new signal was registered.
@@ -124,10 +128,26 @@ impl Channels {
             Event::Read { channel, result, .. } => {
                 self.known(channel, result.ok().map(|(_, reading)| about(&reading)));
             }
+            // With the same port, it may be another address of the same server.
+            Event::Duplicate { channel, used, other } if used.port != other.port => {
+                self.duplicate(channel, [used, other], tell);
+            }
             Event::Update { io, channel, result } => return self.update(io, channel, result, logger, tell),
             _ => {}
         }
         Ok(false)
+    }
+
+    /// Reports that two servers have a variable. Which one is used depends on chance, so the first report degrades the plant.
+    fn duplicate(&mut self, id: ChannelId, servers: [Address; 2], tell: Tell<'_>) {
+        let [used, other] = servers.map(|at| SocketAddrV4::new(Ipv4Addr::from(at.ip), at.port));
+        let name = self.session.client.name(id);
+        let text = format!("two servers have {name}: {used}, and {other}, which is not used");
+        tell(&text);
+        self.duplicates += 1;
+        if self.duplicates == 1 && !Supervisor::from_env().shortfall(&text) {
+            tell("the supervisor does not get the previous line");
+        }
     }
 
     /// Requests the metadata first, then the values.

@@ -117,6 +117,19 @@ impl Site {
     }
 }
 
+#[test]
+fn a_second_server_of_a_variable_is_reported_unless_it_may_be_another_address_of_the_first() {
+    let mut site = Site::new(true);
+    let channel = *site.channels.by_id.keys().next().unwrap();
+    let at = |ip: [u8; 4], port| Address { ip: u32::from_be_bytes(ip), port };
+    for other in [at([10, 0, 0, 1], 5064), at([127, 0, 0, 1], 5065)] {
+        let event = Event::Duplicate { channel, used: at([127, 0, 0, 1], 5064), other };
+        let log = &mut site.log;
+        site.channels.event(event, &mut site.logger, &mut |line| log.push(line.to_owned())).unwrap();
+    }
+    assert_eq!(site.log, ["two servers have x: 127.0.0.1:5064, and 127.0.0.1:5065, which is not used"]);
+}
+
 const NOT_READABLE: &str = "1 of 1 variables not readable: x";
 
 #[test]
