@@ -15,6 +15,7 @@ mod bridge;
 pub mod devices;
 pub mod engine;
 mod execute;
+mod faults;
 pub mod feed;
 pub mod groups;
 pub mod guard;

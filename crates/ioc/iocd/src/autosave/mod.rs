@@ -6,6 +6,7 @@
 pub mod files;
 
 use crate::engine::{self, Mailbox};
+use crate::faults::Faults;
 use base::{Scalar, Stamp};
 use db::{Saved, SavedValue};
 use std::path::PathBuf;
@@ -149,14 +150,15 @@ pub struct Autosave {
 }
 
 impl Autosave {
-    /// Starts the thread. `restored` is the result of restoring at start, for the status records.
+    /// Starts the thread. `restored` is the result of restoring at start, for the status records. Files that cannot be written
+    /// are a fault of the IOC.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(mailbox: Mailbox, settings: Settings, restored: Restored) -> std::io::Result<Self> {
+    pub fn start(mailbox: Mailbox, settings: Settings, restored: Restored, faults: Faults) -> std::io::Result<Self> {
         let (sender, requests) = sync_channel(ASKS_MAX);
         let rounds = Rounds::watch(NAME, crate::SLOW_HANGS_AFTER);
-        let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false, rounds };
+        let saver = Saver { mailbox, settings, sets: Vec::new(), beat: Instant::now(), odd: false, rounds, faults };
         let thread = std::thread::Builder::new().name(NAME.into()).spawn(move || saver.run(&requests, &restored))?;
         Ok(Self { sender, thread: Arc::new(Mutex::new(Some(thread))) })
     }
@@ -216,6 +218,7 @@ struct Saver {
     beat: Instant,
     odd: bool,
     rounds: Rounds,
+    faults: Faults,
 }
 
 impl Saver {
@@ -234,6 +237,7 @@ impl Saver {
                 Ok(SaverRequest::Remove { name, reply }) => {
                     let before = self.sets.len();
                     self.sets.retain(|set| set.name != name);
+                    self.note_fault();
                     let gone = self.sets.len() < before;
                     let _ = reply.send(if gone { Ok(()) } else { Err(SaveError::NoSet { name }) });
                 }
@@ -250,6 +254,10 @@ impl Saver {
                             let _ = self.save(at, false);
                         }
                     }
+                    if let Some(trouble) = self.trouble() {
+                        self.faults
+                            .lack("autosave at the end", format!("autosave did not save the last values: {trouble}"));
+                    }
                     return;
                 }
             }
@@ -265,6 +273,10 @@ impl Saver {
 
     fn add(&mut self, name: String, channels: Vec<String>, when: SaveTrigger, settings: Settings) {
         self.settings = settings;
+        if let Some(text) = missing(&self.read(&channels).unwrap_or_default()) {
+            eprintln!("autosave: {name}: {text}");
+            self.faults.lack(&format!("set {name}"), format!("autosave does not save all of {name}: {text}"));
+        }
         let file = self.settings.folder.join(format!("{}.sav", name.strip_suffix(".req").unwrap_or(&name)));
         self.sets.retain(|set| set.name != name);
         let now = Instant::now();
@@ -320,10 +332,8 @@ impl Saver {
         if self.settings.prefix.is_some() && self.beat <= now {
             self.beat = now + HEARTBEAT_PERIOD;
             self.odd = !self.odd;
-            let troubled = self.sets.iter().find_map(|set| set.trouble.clone());
-            let status = if troubled.is_some() { "Failure" } else { "Ok" };
-            let text = troubled.unwrap_or_else(|| "Ok".to_owned());
-            self.tell(&[("heartbeat", if self.odd { "1" } else { "0" }), ("status", status), ("statusStr", &text)]);
+            let (status, text) = self.trouble().map_or(("Ok", "Ok"), |trouble| ("Failure", trouble));
+            self.tell(&[("heartbeat", if self.odd { "1" } else { "0" }), ("status", status), ("statusStr", text)]);
         }
     }
 
@@ -382,7 +392,17 @@ impl Saver {
         }
         let result = result.map_err(|source| SaveError::File { file: set.file.clone(), source });
         self.tell_set(at);
+        self.note_fault();
         result
+    }
+
+    /// The failure of a set.
+    fn trouble(&self) -> Option<&str> {
+        self.sets.iter().find_map(|set| set.trouble.as_deref())
+    }
+
+    fn note_fault(&self) {
+        self.faults.set("autosave", self.trouble().map(|trouble| format!("autosave cannot write {trouble}")));
     }
 
     /// Reads the values of channels. Each is read by the owner of its record.
@@ -459,4 +479,15 @@ impl Saver {
         self.mailbox
             .put_texts(fields.iter().map(|(word, text)| (format!("{prefix}SR_{word}"), (*text).to_owned())).collect());
     }
+}
+
+/// The channels of a set that do not exist, for users; `None` if all exist.
+fn missing(values: &[Saved]) -> Option<String> {
+    const NAMES_MAX: usize = 3;
+    let names: Vec<&str> =
+        values.iter().filter(|saved| saved.value.is_none()).map(|saved| saved.name.as_str()).collect();
+    let more = if names.len() > NAMES_MAX { ", …" } else { "" };
+    let listed = names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
+    let (count, all) = (names.len(), values.len());
+    (count > 0).then(|| format!("{count} of {all} channels do not exist: {listed}{more}"))
 }

@@ -10,6 +10,7 @@ pub use mail::Mailbox;
 
 use crate::bridge::{Bridges, Holder};
 use crate::devices::{Devices, Requests};
+use crate::faults::Faults;
 use crate::feed::{self, Feed, Feeder};
 use crate::guard::GUARD;
 use crate::job::{OwnerEvent, OwnerRequest, Work};
@@ -85,6 +86,8 @@ pub struct Engine {
     touched: Vec<CircuitId>,
     /// Monitors that this thread, which runs no real-time scan, makes progress.
     supervisor: Supervisor,
+    /// Faults of the parts of the IOC.
+    pub(crate) faults: Faults,
     stop: bool,
 }
 
@@ -141,6 +144,7 @@ impl Engine {
             again: Vec::new(),
             touched: Vec::new(),
             supervisor: Supervisor::from_env(),
+            faults: Faults::default(),
             stop: false,
         };
         engine.plan_scans();
@@ -322,7 +326,7 @@ impl Engine {
                 pvaccess.flush_again(self.store.now.mono, &mut self.store);
             }
             self.settle();
-            self.supervisor.works(self.store.now.mono, None);
+            self.supervisor.works(self.store.now.mono, self.faults.text().as_deref());
         }
         Ok(())
     }

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An IOC in this process, without clients.
-struct Ioc {
-    shell: Shell,
-    folder: std::path::PathBuf,
+pub(super) struct Ioc {
+    pub(super) shell: Shell,
+    pub(super) folder: std::path::PathBuf,
 }
 
 impl Ioc {
     /// Runs the lines of a script, with a database `t.db`, and starts the IOC.
-    fn start(name: &str, script: &str, database: &str) -> Self {
+    pub(super) fn start(name: &str, script: &str, database: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("asyn-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut ioc = Self { shell: Shell::new(false, []), folder };
@@ -29,7 +29,7 @@ impl Ioc {
         ioc
     }
 
-    fn run(&mut self, line: &str) {
+    pub(super) fn run(&mut self, line: &str) {
         self.shell.run_line(line).unwrap_or_else(|failed| panic!("{line}: {}", failed.0));
     }
 

@@ -230,7 +230,10 @@ fn create(shell: &mut Shell, args: &[String], macros: &str, when: SaveTrigger) -
         return Ok(None);
     }
     // As in the EPICS module, the valid channels are saved.
-    complaints.iter().for_each(|complaint| super::complain(&format!("autosave: {complaint}")));
+    for complaint in &complaints {
+        super::complain(&format!("autosave: {complaint}"));
+        shell.faults.lack(&format!("set {name}"), format!("autosave does not save all of {name}: {complaint}"));
+    }
     let channels = channels.into_iter().map(|one| one.channel).collect();
     match shell.saves.running.get() {
         Some(saver) => saver.add(name, channels, when, shell.saves.settings.clone()),
@@ -303,6 +306,7 @@ impl Shell {
                 }
                 Err(error) => {
                     eprintln!("autosave: {error}; nothing is restored from it");
+                    self.faults.lack(&format!("restore {name}"), format!("autosave does not restore {name}: {error}"));
                     failures.push(error.to_string());
                     continue;
                 }
@@ -311,6 +315,10 @@ impl Shell {
             if pass == 0 {
                 for failure in db.restore_first(&values) {
                     eprintln!("autosave: {}: {failure}", file.display());
+                    self.faults.lack(
+                        &format!("restore {name}"),
+                        format!("autosave does not restore all of {name}: {failure}"),
+                    );
                     failures.push(failure);
                 }
             } else {
@@ -338,7 +346,7 @@ impl Shell {
         let Some(mailbox) = self.mailbox() else { return Ok(()) };
         let nothing = || Restored { is_complete: true, text: "nothing to restore".to_owned() };
         let restored = self.saves.restored.take().unwrap_or_else(nothing);
-        let saver = Autosave::start(mailbox, self.saves.settings.clone(), restored)?;
+        let saver = Autosave::start(mailbox, self.saves.settings.clone(), restored, self.faults.clone())?;
         for (name, channels, when) in self.saves.waiting.drain(..) {
             saver.add(&name, channels, when, self.saves.settings.clone());
         }

@@ -14,6 +14,8 @@ mod dbr;
 mod devices;
 mod dump;
 mod exit;
+#[cfg(test)]
+mod faults_tests;
 mod load;
 mod look;
 mod modules;
@@ -33,6 +35,7 @@ mod words;
 
 use crate::devices::Devices;
 use crate::engine::{self, Engine, Mailbox};
+use crate::faults::Faults;
 use crate::groups::{self, GroupSpec, Home, Threads};
 use crate::job::OwnerRequest;
 use crate::links::Links;
@@ -138,6 +141,7 @@ pub struct Shell {
     first_failure: Option<(String, String)>,
     /// The argument of `iocLogPrefix`; empty: none.
     log_prefix: String,
+    faults: Faults,
 }
 
 impl Shell {
@@ -180,6 +184,7 @@ impl Shell {
             failures: 0,
             first_failure: None,
             log_prefix: String::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -273,6 +278,7 @@ impl Shell {
         let (config, complaints) = config.unzip();
         complaints.into_iter().flatten().for_each(|complaint| eprintln!("{}", complaint.0));
         let (mut engine, mailbox) = Engine::new(*db, config)?;
+        engine.faults = self.faults.clone();
         engine.net.complaints.iter().for_each(|complaint| eprintln!("{}", complaint.0));
         let other_pvaccess_port = self.serve_pvaccess(&mut engine)?;
         let links = Links::new(mailbox.clone(), self.env.clone());
@@ -354,9 +360,7 @@ impl Shell {
             1 => format!("a script command failed at {place}: {error}"),
             count => format!("{count} script commands failed, the first at {place}: {error}"),
         };
-        if !sys::notify::Supervisor::from_env().shortfall(&text) {
-            eprintln!("not reported to the supervisor: {text}");
-        }
+        self.faults.lack("scripts", text);
     }
 
     /// Opens the sockets of PVAccess, unless it is disabled. Returns the TCP port if the configured one is in use.
