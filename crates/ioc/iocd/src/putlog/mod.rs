@@ -7,6 +7,7 @@ mod burst;
 mod json;
 mod sink;
 
+use crate::faults::Faults;
 use base::{DurNs, Scalar, Stamp, Value};
 use burst::{Bursts, LogLine};
 use ca::server::Peer;
@@ -24,6 +25,8 @@ use sys::rounds::{ROUND_EVERY, Rounds};
 
 /// Default time without a write after which a burst ends.
 pub const QUIET: DurNs = DurNs::from_secs(5);
+/// Interval between two checks of the targets.
+const CHECK_EVERY: DurNs = DurNs::from_secs(5);
 /// Maximum number of entries waiting for the log thread.
 const ENTRIES_MAX: usize = 1_000;
 /// Name of the thread.
@@ -138,11 +141,12 @@ pub struct PutLog {
 }
 
 impl PutLog {
-    /// Opens files for appending, and starts the thread that writes to them and to servers.
+    /// Opens files for appending, and starts the thread that writes to them and to servers. A target that cannot be written is
+    /// one of the `faults`.
     ///
     /// # Errors
     /// If a file cannot be opened or the thread cannot be started.
-    pub fn open(targets: Vec<Target>, which: PutFilter, form: Form, quiet: DurNs) -> io::Result<Self> {
+    pub fn open(targets: Vec<Target>, which: PutFilter, form: Form, quiet: DurNs, faults: Faults) -> io::Result<Self> {
         let open = |target: Target| {
             let name = target.to_string();
             Sink::new(target).map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
@@ -152,7 +156,7 @@ impl PutLog {
         let counts = Arc::<Counts>::default();
         let shared = Arc::clone(&counts);
         let quiet = Arc::new(AtomicI64::new(quiet.0));
-        let log = Writer { counts: shared, form: form.clone(), quiet: Arc::clone(&quiet) };
+        let log = Writer { counts: shared, form: form.clone(), quiet: Arc::clone(&quiet), faults };
         let rounds = Rounds::watch(NAME, crate::SLOW_HANGS_AFTER);
         let run = move || log.write(&mut sinks, &entries, &rounds);
         let thread = std::thread::Builder::new().name(NAME.into()).spawn(run)?;
@@ -205,19 +209,24 @@ struct Writer {
     counts: Arc<Counts>,
     form: Form,
     quiet: Quiet,
+    faults: Faults,
 }
 
 impl Writer {
     /// Main loop of the log thread. All entries that arrived meanwhile are written at once.
     fn write(&self, sinks: &mut [Sink], entries: &Receiver<Entry>, rounds: &Rounds) {
         let mut bursts = Bursts::default();
+        let mut check_at = mono_now();
         loop {
             rounds.count();
-            let left = bursts.until().map_or(ROUND_EVERY, |until| DurNs((until - mono_now()).0.max(0)));
-            let waited = entries.recv_timeout(Duration::from_nanos(left.min(ROUND_EVERY).0 as u64));
-            if waited == Err(RecvTimeoutError::Timeout) && left > ROUND_EVERY {
-                continue;
+            if check_at <= mono_now() {
+                sinks.iter_mut().for_each(Sink::check);
+                self.note_faults(sinks);
+                check_at = mono_now() + CHECK_EVERY;
             }
+            let until = bursts.until().map_or(check_at, |until| until.min(check_at)).min(mono_now() + ROUND_EVERY);
+            let wait = u64::try_from((until - mono_now()).0).unwrap_or(0);
+            let waited = entries.recv_timeout(Duration::from_nanos(wait));
             let ended = waited == Err(RecvTimeoutError::Disconnected);
             let quiet = DurNs(self.quiet.load(Ordering::Relaxed));
             let mut lines = Vec::new();
@@ -227,17 +236,30 @@ impl Writer {
                         lines.extend(bursts.take(entry, mono_now(), quiet).into_iter().flatten());
                     }
                 }
-                Err(_) => lines.extend(bursts.end()),
+                Err(_) if ended || bursts.until().is_some_and(|until| until <= mono_now()) => {
+                    lines.extend(bursts.end());
+                }
+                Err(_) => {}
             }
             let text: String = lines.iter().map(|line| self.text(line)).collect();
             if !text.is_empty() {
                 let failed =
                     sinks.iter_mut().map(|sink| sink.write(text.as_bytes())).filter(|written| !written).count();
                 self.counts.failed.fetch_add((lines.len() * failed) as u64, Ordering::Relaxed);
+                self.note_faults(sinks);
             }
             if ended {
                 return;
             }
+        }
+    }
+
+    /// Reports targets that cannot be written, and entries that found the queue full.
+    fn note_faults(&self, sinks: &[Sink]) {
+        self.faults.set("put log", sinks.iter().find_map(|sink| sink.fault.clone()));
+        let dropped = self.counts.dropped.load(Ordering::Relaxed);
+        if dropped > 0 {
+            self.faults.lack("put log", format!("put log lost {dropped} entries: the queue was full"));
         }
     }
 
@@ -319,7 +341,7 @@ mod tests {
     fn a_pending_burst_is_written_when_the_log_ends() {
         let path = std::env::temp_dir().join(format!("tahti-putlog-{}", std::process::id()));
         let target = Target::File(path.to_str().unwrap().into());
-        let log = PutLog::open(vec![target], PutFilter::All, Form::Plain, QUIET).unwrap();
+        let log = PutLog::open(vec![target], PutFilter::All, Form::Plain, QUIET, Faults::default()).unwrap();
         let peer = Peer { user: "u", host: "h", address: "a" };
         for new in [3.0, 1.0, 2.0] {
             log.log(Stamp::default(), peer, "X".into(), Some(&Value::from(0.0)), Some(&Value::from(new)));

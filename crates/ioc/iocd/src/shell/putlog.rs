@@ -48,7 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
 /// Starts the put log. An IOC has only one: a new one replaces it.
 fn start(shell: &mut Shell, args: &[String], form: Form) -> CommandResult {
     let (targets, quiet) = (targets(shell, arg(args, 0))?, quiet(arg(args, 2))?);
-    let log = PutLog::open(targets, which(arg(args, 1))?, form, quiet)
+    let log = PutLog::open(targets, which(arg(args, 1))?, form, quiet, shell.faults.clone())
         .map_err(|error| Failed(format!("caPutLogInit: {error}")))?;
     let traps = shell.with_engine(move |engine| {
         engine.store.put_log = Some(log);
