@@ -68,3 +68,18 @@ fn values_that_are_not_restored_are_reported_unless_nothing_was_saved_yet() {
     }
     fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn records_that_can_never_work_are_reported_at_the_start() {
+    let database = r#"
+        record(ai, "a") { field(DTYP, "stream") field(INP, "@nosuch.proto get dev") }
+        record(longin, "b") { field(DTYP, "Modbus TCP") field(INP, "@plc holding abc") }
+        record(sub, "c") { field(SNAM, "nosuchfunc") }
+    "#;
+    let port = "drvAsynIPPortConfigure \"dev\" \"127.0.0.1:1\"";
+    let ioc = Ioc::start("never", port, database);
+    let lacks = ioc.shell.faults.lacks();
+    assert!(lacks.len() == 1 && lacks[0].starts_with("3 errors in records, the first at "), "{lacks:?}");
+    let ioc = Ioc::start("works", "", "record(ai, \"a\") {}");
+    assert_eq!(ioc.shell.faults.lacks(), [""; 0]);
+}

@@ -143,7 +143,7 @@ impl Shell {
         if self.is_running() {
             self.with_engine(Engine::take_up)?;
         }
-        self.print_notices()
+        self.print_notices().map(drop)
     }
 
     fn read_text(&mut self, text: String, path: &str, macros: &str) -> Result<(), Failed> {
@@ -180,7 +180,7 @@ impl Shell {
         if !missing.is_empty() {
             eprintln!("{path} refers to C code, which tahti does not load: {}", missing.join("; "));
         }
-        self.print_notices()
+        self.print_notices().map(drop)
     }
 
     /// C code declared in `.dbd` files that softIoc does not have.

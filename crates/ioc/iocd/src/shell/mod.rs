@@ -300,7 +300,9 @@ impl Shell {
             threads = Some(armed);
         }
         if engine.pvaccess.is_some() {
-            engine.define_groups(definitions).iter().for_each(|fault| eprintln!("{fault}"));
+            let wrong = engine.define_groups(definitions);
+            wrong.iter().for_each(|fault| eprintln!("{fault}"));
+            self.lack("groups of PVAccess", &wrong);
         }
         engine.use_devices(&self.devices);
         if let Some(rules) = rules {
@@ -323,7 +325,8 @@ impl Shell {
         self.start_saver()?;
         self.publish()?;
         eprintln!("iocRun: All initialization complete");
-        self.print_notices()?;
+        let wrong = self.print_notices()?;
+        self.lack("records", &wrong);
         self.run_after_init()
     }
 
@@ -344,6 +347,16 @@ impl Shell {
         complain(&format!("{place}: {error}"));
         self.failures += 1;
         self.first_failure.get_or_insert((place, error));
+    }
+
+    /// Reports to the supervisor that `what` was loaded with errors, and works only in part.
+    fn lack(&self, what: &str, errors: &[String]) {
+        let text = match errors {
+            [] => return,
+            [error] => format!("an error in {what} at {error}"),
+            [first, ..] => format!("{} errors in {what}, the first at {first}", errors.len()),
+        };
+        self.faults.lack(what, text);
     }
 
     /// Whether a command of a script failed.
@@ -518,16 +531,18 @@ impl Shell {
         }
     }
 
-    /// Prints the notices of the database.
-    fn print_notices(&mut self) -> Result<(), Failed> {
+    /// Prints the notices of the database and returns them.
+    fn print_notices(&mut self) -> Result<Vec<String>, Failed> {
+        let mut all = Vec::new();
         for (notices, output) in self.with_each(|db, _| (db.take_notices(), db.take_output()))? {
             notices.iter().for_each(|notice| complain(&notice.0));
+            all.extend(notices.into_iter().map(|notice| notice.0));
             for (_, text) in output {
                 // Output errors are ignored: the reader may have closed the pipe.
                 let _ = tell_raw(&text);
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Prints a command's output, to a file if it is redirected.
