@@ -89,6 +89,48 @@ impl ScanStats {
     }
 }
 
+/// Interval between two checks for skipped passes.
+const CHECK_EVERY: DurNs = DurNs::from_secs(1);
+/// Number of consecutive checks with new skipped passes after which they are reported, for scans without a thread of their own.
+const CHECKS: u32 = 10;
+
+/// Watches whether scans skip passes.
+#[derive(Debug, Default)]
+pub(crate) struct OverrunWatch {
+    check_at: MonoNs,
+    /// For each thread: skipped passes at the last check, and the number of consecutive checks with new ones.
+    threads: Vec<(u64, u32)>,
+}
+
+impl OverrunWatch {
+    /// Checks the scans of all threads, if a check is due. `threads`: whether the plant declares the thread, and its scans. Returns
+    /// the scans that skip passes, with their threads: declared ones from the first pass on.
+    pub(crate) fn check<'a>(
+        &mut self,
+        now: MonoNs,
+        threads: impl Iterator<Item = (bool, &'a Scans)>,
+    ) -> Vec<(usize, String)> {
+        if now < self.check_at {
+            return Vec::new();
+        }
+        self.check_at = now + CHECK_EVERY;
+        let mut found = Vec::new();
+        for (nth, (is_declared, scans)) in threads.enumerate() {
+            if self.threads.len() <= nth {
+                self.threads.push((0, 0));
+            }
+            let (before, checks) = &mut self.threads[nth];
+            let overruns = scans.overruns();
+            let is_new = overruns > std::mem::replace(before, overruns);
+            *checks = if is_new { *checks + 1 } else { 0 };
+            if is_new && (is_declared || *checks >= CHECKS) {
+                found.extend(scans.longest_overrun().map(|text| (nth, text)));
+            }
+        }
+        found
+    }
+}
+
 /// A periodic scan.
 #[derive(Clone, Debug)]
 pub struct ScanClock {
@@ -123,6 +165,15 @@ impl Scans {
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.clocks.iter().map(|clock| clock.stats.overruns()).sum()
+    }
+
+    /// The scan that skipped most passes, for users.
+    fn longest_overrun(&self) -> Option<String> {
+        let clock = self.clocks.iter().max_by_key(|clock| clock.stats.overruns())?;
+        let longest = clock.stats.duration().max().unwrap_or(DurNs::ZERO);
+        let (skipped, passes) = (clock.stats.overruns(), clock.stats.passes());
+        let (name, ms) = (&clock.name, longest.0 as f64 / 1e6);
+        Some(format!("scan {name} skipped {skipped} of {} passes: the longest one took {ms:.1} ms", skipped + passes))
     }
 
     /// Reads the scans from the database. Existing scans keep their schedule and measurements.
@@ -270,6 +321,34 @@ mod tests {
         assert!(scans.run(0, clock, |scan, now| scan_one(&mut db, scan, now)));
         let stats = &scans.clocks()[0].stats;
         assert_eq!((stats.passes(), stats.lateness().max()), (1, Some(DurNs::from_ms(0))), "measured from the reset");
+    }
+
+    #[test]
+    fn skipped_passes_are_reported_at_once_for_a_declared_thread_and_after_ten_seconds_in_a_row_for_others() {
+        let mut scans = Scans::default();
+        let start = Now { wall: Stamp { secs: 100, nanos: 0 }, mono: MonoNs(0) };
+        scans.plan(&Db::new(), start);
+        let mut watch = OverrunWatch::default();
+        let mut second = 0;
+        let mut check = |scans: &Scans| {
+            second += 1;
+            let both = [(false, scans), (true, scans)].into_iter();
+            let found = watch.check(MonoNs(second * 1_000_000_000), both);
+            found.into_iter().map(|(thread, _)| thread).collect::<Vec<_>>()
+        };
+        let skip = |scans: &Scans| scans.clocks[0].stats.pass(DurNs(0), DurNs::from_ms(130), 1, 1);
+        assert_eq!(check(&scans), [0; 0]);
+        for _ in 0..9 {
+            skip(&scans);
+            assert_eq!(check(&scans), [1]);
+        }
+        skip(&scans);
+        assert_eq!(check(&scans), [0, 1]);
+        assert_eq!(check(&scans), [0; 0]);
+        skip(&scans);
+        assert_eq!(check(&scans), [1]);
+        let text = scans.longest_overrun().unwrap();
+        assert_eq!(text, "scan .1 second skipped 11 of 22 passes: the longest one took 130.0 ms");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::feed::{self, Feed, Feeder};
 use crate::guard::GUARD;
 use crate::job::{OwnerEvent, OwnerRequest, Work};
 use crate::links::Links;
-use crate::scans::{Scans, scan_one};
+use crate::scans::{OverrunWatch, Scans, scan_one};
 use crate::shard::Shard;
 use crate::shard_port::ShardPort;
 use crate::store::Store;
@@ -88,6 +88,7 @@ pub struct Engine {
     supervisor: Supervisor,
     /// Faults of the parts of the IOC.
     pub(crate) faults: Faults,
+    overruns: OverrunWatch,
     stop: bool,
 }
 
@@ -145,6 +146,7 @@ impl Engine {
             touched: Vec::new(),
             supervisor: Supervisor::from_env(),
             faults: Faults::default(),
+            overruns: OverrunWatch::default(),
             stop: false,
         };
         engine.plan_scans();
@@ -326,9 +328,19 @@ impl Engine {
                 pvaccess.flush_again(self.store.now.mono, &mut self.store);
             }
             self.settle();
+            self.check_scans();
             self.supervisor.works(self.store.now.mono, self.faults.text().as_deref());
         }
         Ok(())
+    }
+
+    /// Reports scans that skip passes.
+    fn check_scans(&mut self) {
+        let declared = self.store.shards.iter().map(|shard| (true, &shard.scans));
+        let all = std::iter::once((false, &self.scans)).chain(declared);
+        for (thread, text) in self.overruns.check(self.store.now.mono, all) {
+            self.faults.lack(&format!("scans {thread}"), text);
+        }
     }
 
     fn next_deadline(&mut self, now: MonoNs) -> Option<MonoNs> {
