@@ -7,6 +7,7 @@ mod wire;
 pub use child::run;
 
 use crate::engine::Mailbox;
+use crate::faults::Faults;
 use crate::shell::Failed;
 use base::{Alarm, Severity, Stamp, Status};
 use db::{ASubCall, Call, Db, Function, RecordFields, SubCall, Token};
@@ -63,11 +64,16 @@ impl FromStr for Place {
 }
 
 /// Loads a plug-in and returns its functions by name. Ends of deferred calls are sent to the IOC behind `mailbox`, once it
-/// runs.
+/// runs. `faults` gets the ends of a separate process.
 ///
 /// # Errors
 /// If the file cannot be loaded, or is not a plug-in of this version.
-pub fn load(path: &Path, place: Place, mailbox: Arc<OnceLock<Mailbox>>) -> Result<Vec<(String, Function)>, Failed> {
+pub fn load(
+    path: &Path,
+    place: Place,
+    mailbox: Arc<OnceLock<Mailbox>>,
+    faults: &Faults,
+) -> Result<Vec<(String, Function)>, Failed> {
     let done = move |words| mailbox.get().is_some_and(|mailbox| mailbox.finish_or_refuse(Token::from_words(words)));
     match place {
         Place::Inside => {
@@ -75,7 +81,8 @@ pub fn load(path: &Path, place: Place, mailbox: Arc<OnceLock<Mailbox>>) -> Resul
             Ok(functions.into_iter().map(|function| (function.name.clone(), function_of(function))).collect())
         }
         Place::Separate(limit) => {
-            let (plugin, functions) = Separate::start(path, limit, done).map_err(|error| Failed(error.to_string()))?;
+            let (plugin, functions) =
+                Separate::start(path, limit, done, faults.clone()).map_err(|error| Failed(error.to_string()))?;
             let numbered = functions.into_iter().zip(0..);
             Ok(numbered.map(|((name, arrays), number)| (name, separate_function(&plugin, number, arrays))).collect())
         }

@@ -5,8 +5,10 @@
 //! once.
 
 use super::wire::{Arguments, Reader, Reply, Request, receive, send};
+use crate::faults::Faults;
 use base::{Severity, Status};
-use std::collections::HashMap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -24,6 +26,9 @@ const START_MAX: Duration = Duration::from_secs(10);
 const START_EVERY: Duration = Duration::from_secs(1);
 /// Time until the next try after a start that failed.
 const RETRY: Duration = Duration::from_secs(10);
+/// Number of ends of the process within [`ENDS_WITHIN`] that is a fault of the IOC, as for a process of a plant.
+const ENDS_MAX: usize = 5;
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// Maximum length of the list of functions.
 const HELLO_MAX: usize = 1 << 20;
 /// Time until an end of a call is offered again to an IOC that does not accept it yet.
@@ -38,6 +43,20 @@ pub(super) struct Separate {
     functions: Vec<Named>,
     limit: Duration,
     link: Mutex<Link>,
+    faults: Faults,
+}
+
+/// The last ends of a process.
+#[derive(Debug, Default)]
+struct Ends(VecDeque<Instant>);
+
+impl Ends {
+    /// Adds an end. Returns the number within [`ENDS_WITHIN`].
+    fn add(&mut self, now: Instant) -> usize {
+        self.0.push_back(now);
+        self.0.retain(|end| now.duration_since(*end) < ENDS_WITHIN);
+        self.0.len()
+    }
 }
 
 /// The connection to the process.
@@ -93,7 +112,7 @@ pub(super) enum NoPlugin {
 
 impl Separate {
     /// Starts the process of a plug-in. `done` receives the ends of calls that end later; it returns whether it accepted the
-    /// token.
+    /// token. `faults` gets the ends of the process.
     ///
     /// # Errors
     /// If the process cannot be started, or does not load the plug-in.
@@ -101,6 +120,7 @@ impl Separate {
         file: &Path,
         limit: Duration,
         done: impl Fn([u64; 2]) -> bool + Send + 'static,
+        faults: Faults,
     ) -> Result<(Arc<Self>, Vec<Named>), NoPlugin> {
         let (report, started) = mpsc::sync_channel(1);
         let path = file.to_owned();
@@ -108,7 +128,8 @@ impl Separate {
             Err(why) => drop(report.send(Err(why))),
             Ok(mut first) => {
                 let functions = std::mem::take(&mut first.functions);
-                let plugin = Arc::new(Self { file: path, functions: functions.clone(), limit, link: Mutex::default() });
+                let link = Mutex::default();
+                let plugin = Arc::new(Self { file: path, functions: functions.clone(), limit, link, faults });
                 let ends = plugin.connect(first);
                 let _ = report.send(Ok((plugin.clone(), functions)));
                 plugin.supervise(ends, &done);
@@ -205,13 +226,27 @@ impl Separate {
 
     /// Forwards ends of calls, and starts the process again after a fault.
     fn supervise(&self, mut ends: UnixStream, done: &dyn Fn([u64; 2]) -> bool) {
+        let mut history = Ends::default();
+        let part = format!("plug-in {}", self.file.display());
         loop {
             let start = Instant::now();
             let mut words = [[0; 8]; 2];
-            while ends.read_exact(words.as_flattened_mut()).is_ok() {
+            loop {
+                if !waits(&ends, ENDS_WITHIN) || start.elapsed() > ENDS_WITHIN {
+                    self.faults.set(&part, None);
+                }
+                if ends.read_exact(words.as_flattened_mut()).is_err() {
+                    break;
+                }
                 offer(done, words.map(u64::from_ne_bytes));
             }
-            self.report_end();
+            let what = self.report_end();
+            self.faults.lack(&part, format!("the process of {part} ended and was started again: {what}"));
+            let count = history.add(Instant::now());
+            if count >= ENDS_MAX {
+                self.faults
+                    .set(&part, Some(format!("{part}: its process ended {count} times within a minute: {what}")));
+            }
             // Calls that would have ended later end now, with an alarm.
             let lost: Vec<Later> = self.link().later.values().copied().collect();
             lost.iter().for_each(|later| offer(done, later.token));
@@ -220,8 +255,8 @@ impl Separate {
         }
     }
 
-    /// Reaps the process and prints what ended it.
-    fn report_end(&self) {
+    /// Reaps the process and prints what ended it. Returns that.
+    fn report_end(&self) -> String {
         let mut link = self.link();
         link.end(None);
         let status = link.child.take().and_then(|mut child| child.wait().ok());
@@ -231,6 +266,7 @@ impl Separate {
         eprintln!(
             "tahti: plug-in {file}: {what}{status}. Its process starts again; until then its records have an INVALID alarm"
         );
+        what + &status
     }
 
     /// Starts the process and repeats the calls of functions in INAM, until both succeed.
@@ -278,6 +314,12 @@ impl Link {
         }
         self.fault = self.fault.take().or(why);
     }
+}
+
+/// Waits until a socket is readable. Returns whether it is.
+fn waits(socket: &UnixStream, within: Duration) -> bool {
+    let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: 0 };
+    !matches!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&within)), Ok(0))
 }
 
 fn offer(done: &dyn Fn([u64; 2]) -> bool, token: [u64; 2]) {
@@ -338,4 +380,16 @@ fn functions_of(message: &[u8]) -> Option<Result<Vec<Named>, NoPlugin>> {
     }
     let count = from.u32().ok()?;
     (0..count).map(|_| Some((from.text().ok()?, from.u32().ok()? != 0))).collect::<Option<_>>().map(Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_a_process_are_counted_within_a_minute() {
+        let (mut ends, start) = (Ends::default(), Instant::now());
+        let counts = [0, 1, 59, 60, 61, 200].map(|second| ends.add(start + Duration::from_secs(second)));
+        assert_eq!(counts, [1, 2, 3, 3, 3, 1]);
+    }
 }

@@ -223,7 +223,7 @@ impl Shell {
     pub fn load_plugin(&mut self, path: &str, place: plugins::Place) -> Result<(), Failed> {
         // With a path without a folder, the loader would search the system's folders.
         let found = fs::canonicalize(path).map_err(|error| Failed(format!("{path}: {error}")))?;
-        for (name, function) in plugins::load(&found, place, self.ioc.clone())? {
+        for (name, function) in plugins::load(&found, place, self.ioc.clone(), &self.faults)? {
             self.register_function(&name, function)?;
         }
         Ok(())
