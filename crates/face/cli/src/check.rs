@@ -155,15 +155,22 @@ fn unknown(joined: &Joined, unknown: &[String], known: &BTreeSet<String>) -> Vec
     found.finish()
 }
 
-/// Checks what the supervisor's own check does not include: alarms in a plant file, and the names of profiles.
+/// Checks what the supervisor's own check does not include: alarms in a plant file or in an alarm file, and the names of
+/// profiles.
 pub(crate) fn is_good(file: &Path, profiles: &Profiles) -> Result<(), Failure> {
     let (file, joined) = read(file)?;
     let folder = file.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let Checked { found, inactive, .. } = check_joined(&joined, profiles, &Machine { folder });
+    let Checked { plant, found, inactive, .. } = check_joined(&joined, profiles, &Machine { folder: folder.clone() });
     // A file that cannot be read, which the supervisor's own check reports, may have the profiles.
     let is_whole = found.iter().all(|one| one.severity != Severity::Error);
     let names = if is_whole { unknown(&joined, &inactive.unknown, &inactive.known) } else { Vec::new() };
     let found = [names, alarm::check_plant(&joined)].concat();
+    let is_alarm = |process: &&Process| process.command.get(1).is_some_and(|word| word == "alarm");
+    for process in plant.iter().flat_map(|plant| &plant.processes).filter(is_alarm) {
+        if let Some(alarms) = told(process, &folder).transpose()?.filter(|alarms| alarms.broken) {
+            return Err(alarms.lines.join("\n").into());
+        }
+    }
     match found.iter().any(|one| one.severity == Severity::Error) {
         true => Err(joined.render_all(&found).into()),
         false => Ok(()),
@@ -202,6 +209,9 @@ fn told(process: &Process, folder: &Path) -> Option<Result<ProcessCheck, Failure
         }
         ["tahti", "dash", "serve", ref rest @ ..] if rest.iter().any(|word| word.starts_with("--certificate")) => {
             ["dash", "serve", "--check"].iter().chain(rest).map(Path::new).collect()
+        }
+        ["tahti", "alarm", "serve", file, ..] if !file.starts_with("--") => {
+            ["alarm", "serve", "--check", file].map(Path::new).into()
         }
         ["tahti", "em", "serve", file, ..] => ["em", "check", file].map(Path::new).into(),
         _ => return None,

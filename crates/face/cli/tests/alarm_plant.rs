@@ -47,6 +47,33 @@ fn alarms_in_the_plant_file_are_served_and_a_reload_applies_changes() {
 }
 
 #[test]
+fn a_reload_applies_changes_of_the_alarm_file_and_refuses_one_with_errors() {
+    let tree = fresh("file");
+    let plant =
+        "[[process]]\nname = \"a\"\ncommand = [\"sleep\", \"1000\"]\n[alarms]\nname = \"watch\"\nfile = \"al.toml\"\n";
+    let bench = Bench::new("alarm-file", plant);
+    let file = bench.dir.join("al.toml");
+    let head = format!("[alarms]\nname = \"{tree}\"\nfolder = \"kept\"\n[[alarm]]\nchannels = [\"X:OLD\"");
+    let is_there =
+        |channel: &str| text(&bench.run(&["alarm", "list", "--all", "--json", "--server", &tree])).contains(channel);
+    std::fs::write(&file, format!("{head}]\n")).unwrap();
+    bench.ok(&["up", ".", "--detach"]);
+    bench.until("the alarm exists", || is_there("X:OLD"));
+    assert!(bench.ok(&["reload"]).contains("nothing differs"));
+    std::fs::write(&file, format!("{head}, \"X:NEW\"]\n")).unwrap();
+    let expected = "~ watch: restarts (changed: al.toml)";
+    assert!(bench.ok(&["reload", "--dry-run"]).contains(expected) && !is_there("X:NEW"));
+    assert!(bench.ok(&["reload", "--no-wait"]).contains(expected));
+    bench.until("the new alarm exists", || is_there("X:NEW"));
+    std::fs::write(&file, "garbage [[").unwrap();
+    for command in [&["reload"][..], &["check", "."]] {
+        let refused = bench.run(command);
+        assert!(!refused.status.success() && text(&refused).contains("al.toml"), "{}", text(&refused));
+    }
+    assert!(is_there("X:NEW"), "running processes continue");
+}
+
+#[test]
 fn mistakes_in_alarms_are_reported_with_their_place_before_anything_starts() {
     let bench = Bench::new("alarm-wrong", &tables("ring", "[[alarm]]\nchannels = [\"X\"]\ncount = 2\n"));
     for words in [&["check", "."][..], &["up", "."], &["up", ".", "--detach"]] {

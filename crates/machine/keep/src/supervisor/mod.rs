@@ -21,6 +21,7 @@ mod engine;
 mod files;
 mod health;
 mod incidents;
+mod inputs;
 pub mod logs;
 pub mod neighbors;
 mod partitions;

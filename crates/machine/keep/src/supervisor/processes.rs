@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::incidents::Incident;
+use super::inputs;
 use super::probe;
 use super::pulses::{Pulses, ReportedValue};
 use super::reporter::Reporter;
@@ -150,6 +151,8 @@ pub(crate) struct Supervised {
     pub(crate) safe_outputs: SafeOutputRuns,
     /// Its current or last incident.
     pub(crate) incident: Incident,
+    /// Version of its alarm file at the beginning of its life.
+    pub(crate) input: inputs::Version,
     /// Signs of readiness that existed before it was started.
     before: Before,
 }

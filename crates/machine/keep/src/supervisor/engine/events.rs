@@ -9,6 +9,7 @@ use crate::notify;
 use crate::page::Page;
 use crate::supervisor::connection::{self, Asker, Connection, ConnectionError};
 use crate::supervisor::incidents;
+use crate::supervisor::inputs;
 use crate::supervisor::pulses::{Pulses, ReportedValue, shortfall_told, shown, status_told, trouble_told};
 use base::{DurNs, MonoNs};
 use host::plant::ReadyCondition;
@@ -99,6 +100,7 @@ impl Engine {
         one.watch.begin_life();
         if let Some(process) = self.site.process(self.processes.name(id)) {
             self.watcher.new_rules(&mut self.processes[id], process, &self.site);
+            self.processes[id].input = inputs::version(&self.site, process);
         }
         // The guard is stopped while the shield is changed. The watch starts afterwards.
         if watch && self.reshield.is_none() {

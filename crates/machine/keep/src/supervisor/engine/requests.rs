@@ -6,10 +6,10 @@ use crate::keeper::protocol as keeper;
 use crate::partition::PartitionError;
 use crate::supervisor::connection::Asker;
 use crate::supervisor::control::{Reply, Request};
-use crate::supervisor::{partitions, read_plant, status};
+use crate::supervisor::{inputs, partitions, read_plant, status};
 use base::MonoNs;
 use host::plant::{Plant, Signal};
-use host::supervise::{Event, Phase, Unit};
+use host::supervise::{Event, Id, Phase, State, Unit};
 use std::collections::BTreeSet;
 use sys::clock::mono_now;
 
@@ -115,10 +115,31 @@ impl Engine {
         match read_plant(&self.site.file, &self.site.profiles) {
             Ok((plant, _)) => {
                 let plant = if self.site.no_dashboard { plant } else { plant.with_dashboard() };
-                self.take_over(now, plant, dry_run, Some(client))
+                let mut reply = self.take_over(now, plant, dry_run, Some(client));
+                if let Some(Reply::Changes(lines)) = &mut reply {
+                    lines.extend(self.apply_files(now, dry_run));
+                }
+                reply
             }
             Err(error) => Some(Reply::Refused(error.to_string())),
         }
+    }
+
+    /// Restarts running processes whose alarm file has changed since they began. Returns a line for each.
+    fn apply_files(&mut self, now: MonoNs, dry_run: bool) -> Vec<String> {
+        let changed = |id: Id| {
+            let process = self.site.process(self.processes.name(id))?;
+            let file = inputs::file(&process.command)?;
+            let is_up = matches!(self.processes.state(id), State::Warming { .. } | State::Running);
+            let is_other = inputs::version(&self.site, process) != self.processes[id].input;
+            (is_up && is_other).then(|| (id, format!("~ {}: restarts (changed: {file})", process.name)))
+        };
+        let changed: Vec<(Id, String)> = self.processes.ids().filter_map(changed).collect();
+        for (id, line) in changed.iter().filter(|_| !dry_run) {
+            self.tell.event(now, "reload", line);
+            self.processes.event(Event::Restart(*id));
+        }
+        changed.into_iter().map(|(_, line)| line).collect()
     }
 
     /// Applies the changes of another version of the plant, for a client if there is one. Returns the answer, or `None` if
