@@ -113,6 +113,7 @@ record(sub, "X:count") { field(INAM, "counterInit") field(SNAM, "counterProc") f
 record(aSub, "X:status") { field(SNAM, "status") field(INPA, "X:wanted") field(OUTA, "X:written PP") field(BRSV, "MINOR") }
 record(ao, "X:wanted") { field(VAL, "1") }
 record(ao, "X:written") { }
+record(aSub, "X:described") { field(SNAM, "described") field(FTVA, "STRING") field(DESC, "pump 3") field(PRIO, "HIGH") }
 record(aSub, "X:slow") { field(SNAM, "slow") }
 record(sub, "X:fault") { field(SNAM, "fault") }
 "#;
@@ -152,6 +153,12 @@ fn functions_of_a_site_compile_unchanged_and_behave_as_the_reference_manual_says
         ioc.say("dbpf X:wanted 0");
         ioc.say("dbpf X:status.PROC 1");
         assert!(ioc.say("dbgf X:written").contains(" 7 "), "{option}");
+        // DESC and PRIO as they are at the call.
+        for (field, value, expected) in [("DESC", "pump 4", "\"pump 4 2\""), ("PRIO", "MEDIUM", "\"pump 4 1\"")] {
+            ioc.say(&format!("dbpf X:described.{field} '{value}'"));
+            ioc.say("dbpf X:described.PROC 1");
+            assert!(ioc.say("dbgf X:described.VALA").contains(expected), "{option}");
+        }
         // PACT set by the function: the call ends when a callback processes the record.
         ioc.say("dbpf X:slow.PROC 1");
         ioc.until("dbgf X:slow.VALA", |said| said.contains(" 1 "));

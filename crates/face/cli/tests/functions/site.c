@@ -79,6 +79,12 @@ static long status(aSubRecord *prec) {
     return (long)*(double *)prec->a;
 }
 
+/* VALA: DESC and the number of PRIO. */
+static long described(aSubRecord *prec) {
+    snprintf((char *)prec->vala, MAX_STRING_SIZE, "%.30s %d", prec->desc, prec->prio);
+    return 0;
+}
+
 /* Ends later. */
 static long slow(aSubRecord *prec) {
     CALLBACK *callback = (CALLBACK *)prec->dpvt;
@@ -114,7 +120,8 @@ epicsRegisterFunction(counterInit);
 epicsRegisterFunction(counterProc);
 epicsRegisterFunction(fault);
 
-static registryFunctionRef more[] = {{"status", (REGISTRYFUNCTION)status}, {"slow", (REGISTRYFUNCTION)slow}};
+static registryFunctionRef more[] = {{"status", (REGISTRYFUNCTION)status}, {"slow", (REGISTRYFUNCTION)slow},
+                                   {"described", (REGISTRYFUNCTION)described}};
 
 static void siteRegistrar(void) {
     registryFunctionRefAdd(more, NELEMENTS(more));
