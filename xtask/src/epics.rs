@@ -73,7 +73,7 @@ const PARTS: &[Part] = &[
         tests: &["ca_wire", "ca_network", "epics", "epics_filters", "epics_links", "console", "sessions"],
         waits: false,
     },
-    Part { tests: &["suites", "displays"], waits: true },
+    Part { tests: &["suites", "displays", "synapps"], waits: true },
     Part { tests: &["c_tools", "pvaccess"], waits: true },
 ];
 
