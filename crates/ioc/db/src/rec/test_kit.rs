@@ -64,6 +64,41 @@ pub(crate) fn watch(db: &mut Db, fields: &[&str]) -> QueueId {
     queue
 }
 
+/// Fields of a record that `act` changes without a post of the new value.
+pub(crate) fn unposted(db: &mut Db, record: &str, act: impl FnOnce(&mut Db)) -> Vec<String> {
+    let rec = db.find(record).unwrap().record;
+    let fields = db.records.type_of(rec).fields.iter().filter(|field| field.kind.is_some());
+    let names: Vec<String> = fields.map(|field| field.name.clone()).collect();
+    let channels: Vec<_> = names.iter().map(|name| db.find(&format!("{record}.{name}")).unwrap()).collect();
+    let mut last: Vec<Value> = channels.iter().map(|channel| db.get(channel, usize::MAX)).collect();
+    let queue = db.open_queue(100_000);
+    for (token, channel) in channels.iter().enumerate() {
+        db.subscribe(queue, channel, EventMask::VALUE | EventMask::LOG | EventMask::ALARM, token as u64);
+    }
+    db.drain(queue, usize::MAX, |_, _| ());
+    act(db);
+    db.drain(queue, usize::MAX, |_, event| last[event.token as usize] = event.value);
+    let now = channels.iter().map(|channel| db.get(channel, usize::MAX));
+    names
+        .iter()
+        .zip(last.iter().zip(now))
+        .filter(|(_, (last, now))| differ(last, now))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// Whether two values differ by more than the records themselves regard as a change.
+fn differ(one: &Value, other: &Value) -> bool {
+    let numbers = [one, other].map(|value| match value {
+        Value::Scalar(scalar) => crate::text::conv::number::<f64>(*scalar),
+        Value::Array(_) => None,
+    });
+    match numbers {
+        [Some(one), Some(other)] => (one - other).abs() > 1e-6,
+        _ => one != other,
+    }
+}
+
 /// The posts since the last call, in their order: field and number.
 pub(crate) fn seen<'a>(db: &mut Db, queue: QueueId, fields: &[&'a str]) -> Vec<(&'a str, f64)> {
     let mut seen = Vec::new();

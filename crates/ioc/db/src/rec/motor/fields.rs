@@ -140,7 +140,14 @@ pub(super) fn written(db: &mut Db, rec: RecId, body: Body<Motor>, field: u16, af
             r.srev = r.srev.max(1);
             r.resolution_changed(r.urev / f64::from(r.srev));
         }
-        Motor::OFF | Motor::DIR => r.user_from_dial(),
+        Motor::OFF => r.user_from_dial(),
+        Motor::DIR => {
+            if r.foff == 0 {
+                // The offset takes up the change, so that the user value stays.
+                r.off = r.val - r.dval * r.sign();
+            }
+            r.user_from_dial();
+        }
         Motor::HLM | Motor::LLM => r.limits_from_user(),
         Motor::DHLM | Motor::DLLM => r.limits_from_dial(),
         Motor::S => r.velo = r.speed_within(turn * r.s),
@@ -181,7 +188,14 @@ pub(super) fn written(db: &mut Db, rec: RecId, body: Body<Motor>, field: u16, af
     if speeds.contains(&field) || matches!(field, Motor::ACCL | Motor::ACCS | Motor::ACCU) {
         r.accelerations();
     }
-    super::post_changes(db, rec, body, base::EventMask::VALUE | base::EventMask::LOG);
+    let mask = base::EventMask::VALUE | base::EventMask::LOG;
+    if matches!(field, Motor::OFF | Motor::DIR) {
+        let r = &mut db.records[body];
+        (r.mlst, r.alst) = (r.rbv, r.rbv);
+        db.post_value(rec, mask);
+        db.post_named(rec, "RBV", mask);
+    }
+    super::post_changes(db, rec, body, mask);
     Ok(())
 }
 

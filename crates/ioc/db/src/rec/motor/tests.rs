@@ -65,10 +65,14 @@ fn soft_limits_restore_the_target_and_direction_and_offset_move_them() {
     assert_eq!(all(&mut db, ["LVIO", "RBV"]), [0.0, 5.0]);
     put(&mut db, "m.OFF", 100.0);
     assert_eq!(all(&mut db, ["VAL", "RBV", "HLM", "LLM", "DMOV"]), [105.0, 105.0, 150.0, 50.0, 1.0]);
+    // As in C, a variable offset takes up a change of the direction, and a frozen one moves the user value.
     put(&mut db, "m.DIR", "Neg");
-    assert_eq!(all(&mut db, ["VAL", "RBV", "HLM", "LLM"]), [95.0, 95.0, 150.0, 50.0]);
+    assert_eq!(all(&mut db, ["VAL", "RBV", "OFF", "HLM", "LLM"]), [105.0, 105.0, 110.0, 160.0, 60.0]);
     put(&mut db, "m.HLM", 120.0);
-    assert_eq!(all(&mut db, ["DLLM", "DHLM"]), [-20.0, 50.0]);
+    assert_eq!(all(&mut db, ["DLLM", "DHLM"]), [-10.0, 50.0]);
+    put(&mut db, "m.FOFF", "Frozen");
+    put(&mut db, "m.DIR", "Pos");
+    assert_eq!(all(&mut db, ["VAL", "RBV", "OFF"]), [115.0, 115.0, 110.0]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::rec::Body;
 use crate::run::callback::Callback;
 use crate::run::device::Device;
 use crate::run::engine::Db;
-use base::Scalar;
+use base::{EventMask, Scalar};
 
 /// Callback of the axis and of the delay DLY.
 const AXIS: u8 = 0;
@@ -289,9 +289,15 @@ pub(super) fn work(db: &mut Db, rec: RecId, body: Body<Motor>) {
         }
     } else if r.sync != 0 && r.mip == 0 {
         r.sync = 0;
+        reset(db, rec, "SYNC");
         read(db, rec, body);
         db.records[body].targets_from_readback();
     }
+}
+
+/// Posts a button that was reset in the processing that its write caused. The write itself was posted already.
+fn reset(db: &mut Db, rec: RecId, button: &str) {
+    db.post_named(rec, button, EventMask::VALUE | EventMask::LOG);
 }
 
 /// Handles SPMG and STOP. Returns whether nothing else is to be done.
@@ -303,6 +309,10 @@ fn command(db: &mut Db, rec: RecId, body: Body<Motor>) -> bool {
         return false;
     }
     r.lspg = r.spmg;
+    if stop {
+        reset(db, rec, "STOP");
+    }
+    let r = &mut db.records[body];
     if stop || r.is_paused() {
         let for_good = stop || r.spmg == STOP;
         if for_good && r.movn == 0 && !r.settling && (r.mip == 0 || r.mip & mip::STOP != 0) {
