@@ -19,7 +19,7 @@ const RUN: &[&str] = &[
     "drvModbusAsynConfigure",
     "epicsEnvSet",
     "epicsEnvUnset",
-    "iocshCmd",
+    "iocshCmd*",
     "iocshLoad",
     "iocshRun",
     "makeAutosaveFile*",
@@ -28,6 +28,7 @@ const RUN: &[&str] = &[
     "save_restoreSet_*",
     "set_*_path",
     "set_pass*_restoreFile",
+    "string*test",
 ];
 
 impl Shell {

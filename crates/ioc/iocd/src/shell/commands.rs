@@ -35,6 +35,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::putlog::COMMANDS,
         super::security::COMMANDS,
         super::trial::COMMANDS,
+        super::utilities::COMMANDS,
         super::look::COMMANDS,
         super::octets::COMMANDS,
         super::pvaccess::COMMANDS,
@@ -327,15 +328,27 @@ fn state(shell: &mut Shell, args: &[String], on: bool) -> CommandResult {
     Ok(None)
 }
 
-/// Runs `run` with additional variables and removes them afterwards.
-fn with_macros(shell: &mut Shell, macros: &str, run: impl FnOnce(&mut Shell) -> CommandResult) -> CommandResult {
-    let before = shell.env.clone();
-    for pair in macros.split(',').filter(|pair| !pair.trim().is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or_else(|| Failed(format!("\"{pair}\": expected NAME=VALUE")))?;
-        shell.env.insert(name.trim().to_owned(), value.to_owned());
+/// Runs `run` with additional variables, which have their former values afterwards. Other variables that it sets stay.
+pub(super) fn with_macros(
+    shell: &mut Shell,
+    macros: &str,
+    run: impl FnOnce(&mut Shell) -> CommandResult,
+) -> CommandResult {
+    let pairs = macros.split(',').filter(|pair| !pair.trim().is_empty());
+    let pairs =
+        pairs.map(|pair| pair.split_once('=').ok_or_else(|| Failed(format!("\"{pair}\": expected NAME=VALUE"))));
+    let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+    let mut before = Vec::new();
+    for (name, value) in pairs {
+        before.push((name.trim(), shell.env.insert(name.trim().to_owned(), value.to_owned())));
     }
     let result = run(shell);
-    shell.env = before;
+    for (name, value) in before.into_iter().rev() {
+        match value {
+            Some(value) => drop(shell.env.insert(name.to_owned(), value)),
+            None => drop(shell.env.remove(name)),
+        }
+    }
     result
 }
 

@@ -29,6 +29,7 @@ mod sequencer;
 pub mod site;
 mod terminal;
 mod trial;
+mod utilities;
 mod values;
 mod variables;
 mod words;

@@ -30,7 +30,11 @@ const ABSENT: &[(&str, &str)] = &[
     ("require", "a module's code is not loaded; dbLoadRecords loads its databases, dlload a plug-in. Delete the line"),
     ("pvxsl", "dbl lists the records that are served"),
     ("pvxsr", "casr lists the clients"),
-    ("dbLoadRecordsLoop", "dbLoadTemplate takes a list of values for each instance"),
+    ("calc", COMPUTED),
+    ("dcalc", COMPUTED),
+    ("iocsh", "\"< FILE\" runs a script, as does iocshLoad FILE MACROS"),
+    ("load", "a command of VxWorks; dlload loads a plug-in"),
+    ("shellPromptSet", "a command of VxWorks; epicsEnvSet IOCSH_PS1 TEXT sets the prompt"),
     ("saveData_*", "sscan's saveData is compiled C code; a client stores the arrays, and holds them with AWAIT"),
     ("reccast*", RECCASTER),
     ("addReccaster*", RECCASTER),
@@ -48,9 +52,29 @@ const ABSENT: &[(&str, &str)] = &[
     ("drv*Config*", DRIVER),
     ("drv*Create*", DRIVER),
     ("drv*Init*", DRIVER),
+    ("*Configure", DRIVER),
+    ("AIMConfig", DRIVER),
+    ("MultiFunctionConfig", DRIVER),
+    ("icbConfig", DRIVER),
+    ("*DriverInit", DRIVER),
+    ("*Setup", DRIVER),
+    ("tyGS*", SERIAL),
+    ("ipac*", HARDWARE),
+    ("init*Ip*", HARDWARE),
+    ("initIP*", HARDWARE),
+    ("configIp*", HARDWARE),
+    ("EIP_*", DRIVER),
+    ("XPS*", MOTOR),
+    ("ethercatmc*", MOTOR),
+    ("Galil*", MOTOR),
+    ("xia*", DRIVER),
+    ("mca*", DRIVER),
 ];
 const MOTOR: &str = "a motor's driver is compiled C code, which a C IOC of the plant runs; here, motor has Simulated Motor and Soft Channel";
 const DETECTOR: &str = "areaDetector's drivers and plug-ins are compiled C code, which a C IOC of the plant runs";
+const COMPUTED: &str = "write the value: epicsEnvSet NAME VALUE";
+const SERIAL: &str = "serial ports of VME modules are not available; drvAsynSerialPortConfigure opens one of this host";
+const HARDWARE: &str = "modules of a VME crate are reached by a C IOC in that crate; records here link to its records";
 const DRIVER: &str =
     "a driver is compiled C code, which a C IOC of the plant runs; TCP, serial lines and Modbus have separate DTYPs";
 const RECCASTER: &str = "records are not announced to RecCeiver; dbl lists them for ChannelFinder";

@@ -213,6 +213,8 @@ impl Survey {
                     FileError { file: error.file, place, what: error.what }
                 }));
             }
+            // Comments of BURT, a client whose request files have the same suffix.
+            Kind::Request if text.lines().any(|line| line.starts_with('%')) => {}
             Kind::Request => {
                 let mut include = |name: &str| site.included(path, name);
                 let macros = placeholders(text);
@@ -288,9 +290,12 @@ impl Survey {
         Devices::default().register(&mut db);
         let loaded = db.load_records(text, shown, &macros, &mut |name| site.included(path, name));
         let errors = loaded.err().into_iter().flat_map(|errors| errors.0);
-        // These errors are already counted above.
-        let counted = |what: &str| what.starts_with("no record type ") || what.contains(".DTYP cannot be ");
-        self.refuse(shown, text, errors.filter(|error| !counted(&error.what)));
+        // The types are already counted above. The record of an alias may be in another file.
+        let is_certain = |what: &str| {
+            let is_alias = what.starts_with("no record \"") && what.contains(" to give the alias ");
+            !is_alias && !what.starts_with("no record type ") && !what.contains(".DTYP cannot be ")
+        };
+        self.refuse(shown, text, errors.filter(|error| is_certain(&error.what)));
     }
 
     fn count(&mut self, record_type: String, fate: Fate) {
@@ -465,6 +470,21 @@ mod tests {
         let found = survey(&folder.0).unwrap();
         let counts = [(Fate::Works, 2), (Fate::WithoutDriver, 1), (Fate::CDriver, 3)];
         assert_eq!(found.records, BTreeMap::from(counts), "{:?}", found.device_types);
+    }
+
+    #[test]
+    fn aliases_of_records_in_other_files_and_request_files_of_burt_are_not_refused() {
+        let folder = Folder::new(
+            "others",
+            &[
+                ("alias.db", "alias(\"X:a\", \"X:b\")\nrecord(ai, \"X:c\") { field(NONE, \"1\") }\n"),
+                ("burt.req", "% settings\nX:a.VAL\n#include \"more.req\"\n"),
+                ("auto.req", "X:a.VAL\n~\n"),
+            ],
+        );
+        let refused = survey(&folder.0).unwrap().refused;
+        let places: Vec<_> = refused.iter().map(|error| (error.file.as_str(), error.place.line)).collect();
+        assert_eq!(places, [("alias.db", 2), ("auto.req", 2)]);
     }
 
     #[test]
