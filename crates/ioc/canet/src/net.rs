@@ -489,8 +489,11 @@ fn listener(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A UDP socket on a port that several servers on the host share.
-fn shared_udp(address: IpAddr, port: u16) -> io::Result<UdpSocket> {
+/// A UDP socket on a port that several programs of the host share. It does not block, and may broadcast.
+///
+/// # Errors
+/// The kernel refuses the socket or the address.
+pub fn shared_udp(address: IpAddr, port: u16) -> io::Result<UdpSocket> {
     let socket = socket(address, rustix::net::SocketType::DGRAM)?;
     rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
     rustix::net::sockopt::set_socket_broadcast(&socket, true)?;

@@ -26,6 +26,7 @@ mod owner;
 pub mod plugins;
 mod publish;
 pub mod putlog;
+mod recsync;
 pub mod scans;
 mod scanstats;
 pub mod sequencer;

@@ -22,6 +22,7 @@ pub use options::Options;
 pub use ports::{Configured, PortError, Ports};
 
 use crate::links::Reports;
+use crate::recsync::{self, RecCaster};
 use base::DurNs;
 use db::{Answers, AttachError, Attached, Attaching, Db, Direct, Now, Output, Support};
 use fieldbus::modbus::Framing;
@@ -125,18 +126,21 @@ pub struct Devices {
     hub: Arc<Hub>,
     /// Connections to equipment, by name.
     pub ports: Ports,
+    /// State of the client of RecCeiver.
+    pub(crate) caster: recsync::Status,
 }
 
 impl Default for Devices {
     fn default() -> Self {
-        Self { hub: Arc::new(Hub::new()), ports: Ports::default() }
+        Self { hub: Arc::new(Hub::new()), ports: Ports::default(), caster: recsync::Status::default() }
     }
 }
 
 impl Devices {
     /// Registers the device supports with a database. Call it before records are loaded.
     pub fn register(&self, db: &mut Db) {
-        built_in().into_iter().chain(asyn::all()).for_each(|support| self.add(db, support));
+        let caster: Arc<dyn DeviceSupport> = Arc::new(RecCaster(self.caster.clone()));
+        built_in().into_iter().chain(asyn::all()).chain([caster]).for_each(|support| self.add(db, support));
     }
 
     /// Registers one more device support.
@@ -172,7 +176,10 @@ impl Devices {
             reports.report(now, "ports", text);
             true
         };
-        std::thread::Builder::new().name("devices".into()).stack_size(512 << 10).spawn(move || hub.run(&rounds, watch))?;
+        std::thread::Builder::new()
+            .name("devices".into())
+            .stack_size(512 << 10)
+            .spawn(move || hub.run(&rounds, watch))?;
         Ok(())
     }
 

@@ -39,6 +39,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Command> {
         super::look::COMMANDS,
         super::octets::COMMANDS,
         super::pvaccess::COMMANDS,
+        super::recsync::COMMANDS,
         super::sequencer::COMMANDS,
         super::variables::COMMANDS,
     ]

@@ -22,6 +22,9 @@ mod modules;
 mod octets;
 mod putlog;
 mod pvaccess;
+mod recsync;
+#[cfg(test)]
+mod recsync_tests;
 mod report;
 mod script;
 mod security;
@@ -136,6 +139,8 @@ pub struct Shell {
     group_files: Vec<pvaccess::GroupFile>,
     /// Programs that were started.
     programs: Vec<crate::sequencer::Running>,
+    /// The client of RecCeiver.
+    caster: recsync::Setup,
     /// Number of failed commands of scripts.
     failures: u64,
     /// The first failed command with its place, and the error.
@@ -182,6 +187,7 @@ impl Shell {
             octets: BTreeMap::new(),
             group_files: Vec::new(),
             programs: Vec::new(),
+            caster: recsync::Setup::default(),
             failures: 0,
             first_failure: None,
             log_prefix: String::new(),
@@ -286,6 +292,10 @@ impl Shell {
         let reports = links.reports();
         engine.follow_links(links);
         let other_port = engine.net.port_taken.then_some(engine.net.tcp_port);
+        let ports = recsync::TcpPorts {
+            channel_access: engine.net.tcp_port,
+            pvaccess: engine.pvaccess.as_ref().map(|pvaccess| pvaccess.net.tcp_port),
+        };
         let mut threads = None;
         if !shards.is_empty() {
             // Armed first, so that the network thread inherits CPUs other than those of the scans, and a heap that keeps its
@@ -325,6 +335,9 @@ impl Shell {
         }
         self.start_saver()?;
         self.publish()?;
+        if self.serves {
+            self.start_caster(ports)?;
+        }
         eprintln!("iocRun: All initialization complete");
         let wrong = self.print_notices()?;
         self.lack("records", &wrong);
@@ -443,6 +456,7 @@ impl Shell {
         }
         self.publishers.drain(..).for_each(Publisher::stop);
         self.programs.drain(..).for_each(|program| program.stop());
+        self.caster.running.take().into_iter().for_each(crate::recsync::Running::stop);
         self.devices.stop();
         if let IocState::Running(mailbox, thread, threads) = std::mem::replace(&mut self.state, IocState::Gone) {
             let _ = mailbox.ask(Engine::stop);

@@ -36,8 +36,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("load", "a command of VxWorks; dlload loads a plug-in"),
     ("shellPromptSet", "a command of VxWorks; epicsEnvSet IOCSH_PS1 TEXT sets the prompt"),
     ("saveData_*", "sscan's saveData is compiled C code; a client stores the arrays, and holds them with AWAIT"),
-    ("reccast*", RECCASTER),
-    ("addReccaster*", RECCASTER),
     ("lua*", "Lua is not run; a program of the state notation language (seq) or a client does it"),
     ("motorUtilInit", MOTOR),
     ("motorSim*", MOTOR),
@@ -77,7 +75,6 @@ const SERIAL: &str = "serial ports of VME modules are not available; drvAsynSeri
 const HARDWARE: &str = "modules of a VME crate are reached by a C IOC in that crate; records here link to its records";
 const DRIVER: &str =
     "a driver is compiled C code, which a C IOC of the plant runs; TCP, serial lines and Modbus have separate DTYPs";
-const RECCASTER: &str = "records are not announced to RecCeiver; dbl lists them for ChannelFinder";
 
 /// Reason why tahti does not have a module's command, and its replacement.
 pub(super) fn absent(name: &str) -> Option<&'static str> {

@@ -22,7 +22,7 @@ macro_rules! variable {
     };
 }
 
-/// In the order of C.
+/// In the order of C, with those of reccaster.
 const VARIABLES: &[Variable] = &[
     variable!("CASDEBUG", int 0, "accepted; casr 2 shows details"),
     variable!("asCaDebug", int 0, "accepted; prints nothing"),
@@ -46,6 +46,8 @@ const VARIABLES: &[Variable] = &[
     variable!("histogramSDELprecision", int 2, "accepted; the precision that clients see of SDEL stays"),
     variable!("lnkDebug_debug", int 0, "accepted; prints nothing"),
     variable!("logClientDebug", int 0, "accepted; prints nothing"),
+    variable!("reccastMaxHoldoff", double 10.0, "maximum random delay in seconds before records are sent to a RecCeiver"),
+    variable!("reccastTimeout", double 20.0, "a RecCeiver that is silent for so many seconds, four times as long when idle, is left"),
     variable!("seqDLYlimit", double 100_000.0, "accepted; the limits that clients see of DLY1 and so on stay"),
     variable!("seqDLYprecision", int 2, "accepted; the precision that clients see of DLY1 and so on stays"),
     variable!("stampEachRecord", int 0, "1: each record reads the clock as C's IOC does; 0: once per processing pass"),
@@ -131,6 +133,7 @@ fn set(shell: &mut Shell, name: &str, text: &str) -> CommandResult {
         return Ok(None);
     };
     shell.vars.insert(name.to_owned(), value);
+    shell.caster.is_used |= name.starts_with("reccast");
     if name == "stampEachRecord" {
         let clock: Option<fn() -> base::Stamp> = (value != 0.0).then(crate::stamps::clock);
         shell.with_each(move |db, _| db.stamp_each_record(clock))?;
