@@ -30,8 +30,7 @@ pub(super) enum Setting {
 }
 
 /// All, in order of isolation.
-const SETTINGS: [Setting; 5] =
-    [Setting::Plain, Setting::Priorities, Setting::Shield, Setting::Bounds, Setting::Guest];
+const SETTINGS: [Setting; 5] = [Setting::Plain, Setting::Priorities, Setting::Shield, Setting::Bounds, Setting::Guest];
 /// Processor time of the partition.
 const CPU_MAX: CpuMax = CpuMax { percent: 50, period: DurNs::from_ms(10) };
 const MEMORY_MAX: Size = Size(256 << 20);
