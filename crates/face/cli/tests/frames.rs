@@ -236,7 +236,12 @@ fn activities_that_overran_are_named_in_the_verdict() {
     goes_on(&format!("p/{frame}"), "slow");
     let said = harness::process::text(&bench.run(&["down"]));
     let last = said.lines().last().unwrap();
-    assert!(last.contains(": failed: ") && last.contains(" activities overran, more than its"), "{said}");
+    assert!(
+        last.contains(": failed: ")
+            && last.contains(" activities overran in ")
+            && last.contains(", more than its limit of 0 %"),
+        "{said}"
+    );
     assert!(!last.contains(" 0 activities overran"), "{said}");
     assert!(last.contains(&format!("{frame}: 0.00 % of the full value obtained (")), "each call takes longer: {said}");
 }

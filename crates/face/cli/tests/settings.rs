@@ -134,9 +134,12 @@ fn a_write_that_a_pvaccess_server_refuses_and_a_missing_channel_are_reported() {
     let file = std::fs::read_dir(site.folder.0.join("refused")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap().replace("S:FIXED 5", "S:FIXED 6");
     std::fs::write(&file, text).unwrap();
+    // The server announces the right, so that nothing is written.
     let (status, said) = site.settings("restore", &["refused"]);
+    assert!(status == 1 && said.contains("pva://S:FIXED: its server does not let it be written"), "{said}");
+    assert!(said.contains("nothing was") && site.get(&["S:AMP"]) == "7", "{said}");
+    let (status, said) = site.settings("restore", &["refused", "--partial"]);
     assert!(status == 1 && said.contains("1 written, 0 equal before, 1 not restored"), "{said}");
-    assert!(said.contains("not written: its server answers no write access"), "{said}");
     assert_eq!(site.get(&["S:AMP"]), "0.1");
     site.folder.write("missing.req", "pva://S:AMP\npva://S:GONE\n");
     let folder = site.folder.0.to_str().unwrap();

@@ -57,11 +57,10 @@ fn safe_values_replace_the_variables_of_an_activity_that_fails() {
     trigger(&bench.served.name).unwrap();
     member.next_turn().unwrap();
     assert_eq!(bench.drive(), (1.0, false));
-    // The next minor begins during the call.
-    trigger(&bench.served.name).unwrap();
+    // The next minor begins during the call. One trigger alone may come so late that the frame begins anew with it.
+    let _triggered = Triggered::start(&bench.served.name);
     bench.served.until("safe values are active", || bench.drive() == (0.0, true));
     // Two minors later the activity behaves again.
-    let _triggered = Triggered::start(&bench.served.name);
     bench.behaves(&mut member);
 }
 
