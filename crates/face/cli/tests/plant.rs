@@ -195,7 +195,8 @@ fn a_process_that_keeps_failing_takes_the_plant_down_at_start_and_is_latched_lat
     fs::remove_file(bench.dir.join("fail")).unwrap();
     assert!(bench.ok(&["restart", "bad"]).contains("bad: running"));
     bench.until("reset", || bench.process("bad")["state"] == "running");
-    bench.ok(&["down"]);
+    let (status, verdict) = bench.down();
+    assert!(status == Some(3) && verdict.contains("bad: its fault is latched after exit 3"), "{verdict}");
 }
 
 #[test]

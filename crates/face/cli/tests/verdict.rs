@@ -116,13 +116,13 @@ fn a_safe_output_command_that_fails_fails_the_plant() {
 }
 
 #[test]
-fn a_process_that_ends_at_once_without_a_declared_sign_of_life_or_result_is_never_good() {
+fn a_process_that_ends_at_once_without_a_declared_result_is_never_good() {
     let keys = "heartbeat = { within = \"1s\" }\ndeadline = { at = \"1ms\", kind = \"firm\" }\nrestart = { policy = \"never\" }";
     let bench = Bench::new("verdict-brief", &sh("a", "true", keys));
     bench.ok(&["up", ".", "--detach"]);
     bench.until_row("a", "value", "broken");
     let (code, last) = bench.down();
-    assert!(code == Some(3) && last.contains("a: it ended without a sign of life ["), "{last}");
+    assert!(code == Some(3) && last.contains("a: no result was due, so its value cannot be judged ["), "{last}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ async function explains() {
   const section = page.locator("section[aria-labelledby=latency-title]");
   await section.getByText(/^\d+ of \d+ wake-ups were later than 500 µs; \d+\.\d % of that delay is not explained$/).waitFor(patience);
   const late = section.getByRole("region", { name: "The last late wake-ups" }).locator("tbody tr");
-  const row = late.filter({ hasText: "preempted by hog (real-time 60)" }).first();
+  const row = late.filter({ hasText: /preempted by hog \(hog \d+\) \(real-time 60\)/ }).first();
   await row.waitFor(patience);
   const cells = await row.locator("th, td").allTextContents();
   assert.match(cells[0], / ago$/);
