@@ -245,7 +245,10 @@ fn a_plants_recorder_names_culprits_and_keeps_the_window_of_a_fault_with_the_evi
     assert!(incident["recorder"]["last_late"].as_array().is_some_and(|last| !last.is_empty()), "{incident:#}");
     wait("its window is kept", || Path::new(&window).exists().then_some(()));
     let explained = place.says(&["explain", "--file", &window, "--above", "1ms"]);
-    assert!(explained.starts_with("loop: ") && explained.contains("preempted by ") && explained.contains("hog"), "{explained}");
+    assert!(
+        explained.starts_with("loop: ") && explained.contains("preempted by ") && explained.contains("hog"),
+        "{explained}"
+    );
     drop(_up);
     assert_eq!(instances(), before);
 }
