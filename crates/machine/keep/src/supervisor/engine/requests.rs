@@ -169,6 +169,10 @@ impl Engine {
             let why = "the shield and the partitions cannot be changed in one reload: reload with one change, then with the other";
             return Some(Reply::Refused(why.to_owned()));
         }
+        if !changes.is_empty() {
+            // Rows that the new plant does not have are observed a last time, before shield and partitions change.
+            self.observe(now, true);
+        }
         // Also without a difference: bounds overwritten by another program are restored.
         let restored = match self.change_partitions(now, &new) {
             Ok(restored) => restored,
@@ -217,8 +221,6 @@ impl Engine {
 
     /// Applies another version of the plant, after any change of the shield. Returns the list of changes.
     pub(super) fn adopt_plant(&mut self, now: MonoNs, new: Plant) -> Vec<String> {
-        // Rows that the new plant does not have are observed a last time.
-        self.observe(now, true);
         let changes = host::supervise::diff(&self.site.plant, &new);
         let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
         for line in &lines {
