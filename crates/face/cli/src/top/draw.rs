@@ -143,15 +143,16 @@ impl Model {
         };
         let (plant, age) = (&seen.plant, now - seen.plant.now);
         let outcome = &plant.outcome;
-        let (sign, colour) = match outcome {
-            Outcome::Good => ("●", outcome_colour(outcome)),
-            Outcome::Degraded(_) => ("▲", outcome_colour(outcome)),
-            Outcome::Failed(_) => ("◆", outcome_colour(outcome)),
+        let colour = screen_colour(outcome_colour(outcome));
+        let sign = match outcome {
+            Outcome::Good => "●",
+            Outcome::Degraded(_) => "▲",
+            Outcome::Failed(_) => "◆",
         };
         let first = vec![
             head(&plant.name),
             text(&format!(": {} for {}, ", phase_word(plant.phase), short(plant.now - plant.since))),
-            coloured(screen_colour(colour), &format!("{sign} {}", outcome.word())),
+            coloured(colour, &format!("{sign} {}", outcome.word())),
             text(&format!(", {}, supervisor {}", plant.shield, plant.supervisor)),
         ];
         let reason = match outcome.summary().as_slice() {
@@ -159,7 +160,7 @@ impl Model {
             [first, rest @ ..] => {
                 let more =
                     if rest.is_empty() { String::new() } else { format!(" (and {} more: `tahti ps`)", rest.len()) };
-                coloured(screen_colour(colour), &format!("{}{more}", first.words(short)))
+                coloured(colour, &format!("{}{more}", first.words(short)))
             }
         };
         let mut second = Vec::new();
@@ -339,7 +340,6 @@ fn screen_colour(colour: Colour) -> Color {
 
 fn severity_colour(severity: Severity) -> Color {
     match severity {
-        Severity::Ok => Color::Reset,
         _ if !severity.is_active() => Color::Reset,
         Severity::Minor => Color::Yellow,
         Severity::Invalid | Severity::Undefined => Color::Magenta,

@@ -166,7 +166,7 @@ impl Looking {
         let alarms = self
             .alarms
             .list()
-            .map(|list| AlarmsSample::of(&list, i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX)));
+            .map(|list| AlarmsSample::of(list, i64::try_from(sys::clock::wall_ns()).unwrap_or(i64::MAX)));
         let cpus = self.cpus();
         // Without logs, the pane says so.
         let log = self.logs.fresh().unwrap_or_default();
@@ -201,17 +201,10 @@ fn own_time() -> i64 {
 
 impl AlarmsSample {
     /// `now` in nanoseconds since 1970.
-    fn of(list: &List, now: i64) -> Self {
+    fn of(mut list: List, now: i64) -> Self {
+        list.sort();
         let shown =
             || list.rows.iter().filter(|row| row.state.hidden().is_none() && row.state.alarm.severity != Severity::Ok);
-        let mut rows: Vec<_> = shown().collect();
-        rows.sort_by_key(|row| {
-            (
-                !row.state.alarm.severity.is_active(),
-                std::cmp::Reverse(row.state.alarm.severity.level()),
-                row.state.alarm.time,
-            )
-        });
         let one = |row: &alarm::wire::Row| ActiveAlarm {
             path: row.path.clone(),
             severity: row.state.alarm.severity,
@@ -219,6 +212,6 @@ impl AlarmsSample {
             age: DurNs(now.saturating_sub(row.state.alarm.time.0).max(0)),
         };
         let acknowledged = shown().filter(|row| !row.state.alarm.severity.is_active()).count();
-        Self { rows: rows.into_iter().take(ALARMS_MAX).map(one).collect(), acknowledged }
+        Self { rows: shown().take(ALARMS_MAX).map(one).collect(), acknowledged }
     }
 }

@@ -84,9 +84,13 @@ impl Table {
         }
     }
 
+    fn row_mut(&mut self, subject: &str, claim: Claim) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject)
+    }
+
     /// Handles an observation. It is ignored if there is no such promise.
     pub fn observe(&mut self, now: MonoNs, subject: &str, claim: Claim, seen: Observation) {
-        let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        let row = self.row_mut(subject, claim);
         if row.is_some_and(|row| row.observe(now, seen)) {
             self.changes += 1;
         }
@@ -94,7 +98,7 @@ impl Table {
 
     /// Observes a row again as at its last observation, which can no longer change; *not due* without one.
     pub fn repeat(&mut self, now: MonoNs, subject: &str, claim: Claim, without: &str) {
-        let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        let row = self.row_mut(subject, claim);
         let Some(row) = row else { return };
         let seen = match row.state {
             State::Kept => Observation::Kept,
@@ -116,7 +120,7 @@ impl Table {
     /// Growth of a total since the last call, by this or an earlier supervisor. A row has two totals; `nth` selects one. 0 if
     /// there is no such promise.
     pub fn grown(&mut self, subject: &str, claim: Claim, nth: usize, total: u64) -> u64 {
-        let row = self.rows.iter_mut().find(|row| row.promise.claim == claim && row.promise.subject == subject);
+        let row = self.row_mut(subject, claim);
         let Some(counted) = row.and_then(|row| row.counted.get_mut(nth)) else { return 0 };
         let more = total.saturating_sub(std::mem::replace(counted, total));
         self.changes += u64::from(more > 0);
