@@ -110,9 +110,29 @@ const fn bits(first: u32, end: u32) -> u64 {
     ((1 << (end - first)) - 1) << first
 }
 
-fn structure(id: &str, fields: &[(&str, Type)]) -> Arc<Struct> {
+/// A structure of few fields.
+///
+/// # Panics
+/// If there are more fields than a structure may have.
+#[must_use]
+pub fn structure(id: &str, fields: &[(&str, Type)]) -> Arc<Struct> {
     let fields = fields.iter().map(|(name, ty)| ((*name).to_owned(), ty.clone())).collect();
     Struct::new(id, fields).unwrap_or_else(|_| unreachable!("these types have few fields"))
+}
+
+/// The type of the field `alarm`.
+#[must_use]
+pub fn alarm_type() -> Type {
+    let (int, text) = (Type::Scalar(Kind::I32), Type::Scalar(Kind::Text));
+    Type::Struct(structure("alarm_t", &[("severity", int.clone()), ("status", int), ("message", text)]))
+}
+
+/// The type of the field `timeStamp`.
+#[must_use]
+pub fn time_type() -> Type {
+    let (int, seconds) = (Type::Scalar(Kind::I32), Type::Scalar(Kind::I64));
+    let fields = [("secondsPastEpoch", seconds), ("nanoseconds", int.clone()), ("userTag", int)];
+    Type::Struct(structure("time_t", &fields))
 }
 
 impl Layout {
@@ -121,10 +141,6 @@ impl Layout {
     pub fn new(shape: Shape) -> Self {
         let (int, text) = (Type::Scalar(Kind::I32), Type::Scalar(Kind::Text));
         let part = |id: &str, fields: &[(&str, Type)]| Type::Struct(structure(id, fields));
-        let alarm = part("alarm_t", &[("severity", int.clone()), ("status", int.clone()), ("message", text.clone())]);
-        let seconds = Type::Scalar(Kind::I64);
-        let time = [("secondsPastEpoch", seconds), ("nanoseconds", int.clone()), ("userTag", int.clone())];
-        let time = part("time_t", &time);
         let choices = [("index", int.clone()), ("choices", Type::Array(Kind::Text))];
         let choices = part("enum_t", &choices);
         let (id, kind, value) = match shape {
@@ -133,7 +149,7 @@ impl Layout {
             Shape::Enum => ("epics:nt/NTEnum:1.0", None, choices.clone()),
             Shape::Structure => return Self::of_structure(structure("", &[])),
         };
-        let mut fields = vec![("value", value), ("alarm", alarm), ("timeStamp", time)];
+        let mut fields = vec![("value", value), ("alarm", alarm_type()), ("timeStamp", time_type())];
         let properties = match kind {
             None => {
                 fields.push(("display", part("", &[("description", text)])));

@@ -7,6 +7,7 @@ use keep::supervisor::control::{ProcessStatus, RowStatus, Status};
 use keep::supervisor::short;
 use pva::codec::Kind::{F64, I32, Text, U64};
 use pva::codec::{Array, Kind, Struct, Type, Value};
+use pva::nt::{alarm_type, structure, time_type};
 use serde_json::Value as Json;
 use std::sync::Arc;
 
@@ -177,17 +178,9 @@ impl Alarm {
     }
 }
 
-fn structure(id: &str, fields: Vec<(&str, Type)>) -> Arc<Struct> {
-    let fields = fields.into_iter().map(|(name, ty)| (name.to_owned(), ty)).collect();
-    Struct::new(id, fields).unwrap_or_else(|_| unreachable!("tables have few fields"))
-}
-
 /// The fields `alarm` and `timeStamp`.
 fn common() -> [(&'static str, Type); 2] {
-    let int = || Type::Scalar(I32);
-    let alarm = structure("alarm_t", vec![("severity", int()), ("status", int()), ("message", Type::Scalar(Text))]);
-    let time = vec![("secondsPastEpoch", Type::Scalar(Kind::I64)), ("nanoseconds", int()), ("userTag", int())];
-    [("alarm", Type::Struct(alarm)), ("timeStamp", Type::Struct(structure("time_t", time)))]
+    [("alarm", alarm_type()), ("timeStamp", time_type())]
 }
 
 /// A time stamp from nanoseconds since 1970.
@@ -198,11 +191,12 @@ fn stamp(wall_ns: i64) -> Value {
 
 /// The type of a table with columns: `NTTable`.
 pub(super) fn table_type(columns: &[(&str, Kind)]) -> Arc<Struct> {
-    let value = structure("", columns.iter().map(|(name, kind)| (*name, Type::Array(*kind))).collect());
+    let columns: Vec<(&str, Type)> = columns.iter().map(|(name, kind)| (*name, Type::Array(*kind))).collect();
+    let value = structure("", &columns);
     let [alarm, time] = common();
     let labels = ("labels", Type::Array(Text));
-    let fields = vec![labels, ("value", Type::Struct(value)), ("descriptor", Type::Scalar(Text)), alarm, time];
-    structure("epics:nt/NTTable:1.0", fields)
+    let fields = [labels, ("value", Type::Struct(value)), ("descriptor", Type::Scalar(Text)), alarm, time];
+    structure("epics:nt/NTTable:1.0", &fields)
 }
 
 /// A value of a table.
@@ -226,7 +220,7 @@ pub(super) fn result_value(columns: Vec<(&str, Array)>, wall_ns: i64) -> Value {
 /// The type of a text with alarm and time stamp: `NTScalar`.
 pub(super) fn text_type() -> Arc<Struct> {
     let [alarm, time] = common();
-    structure("epics:nt/NTScalar:1.0", vec![("value", Type::Scalar(Text)), alarm, time])
+    structure("epics:nt/NTScalar:1.0", &[("value", Type::Scalar(Text)), alarm, time])
 }
 
 /// A value of a text without alarm.
