@@ -5,8 +5,7 @@ use crate::explain::plant::PlantProcesses;
 use crate::explain::target::Target;
 use crate::failure::Failure;
 use base::{DurNs, MonoNs};
-use keep::supervisor::control::{Client, LoopStatus, Reply, Request, Status as Plant};
-use keep::supervisor::rundir::RunDir;
+use keep::supervisor::control::{LoopStatus, Status as Plant};
 use keep::supervisor::short;
 use std::collections::{BTreeMap, BTreeSet};
 use sys::clock::mono_now;
@@ -51,7 +50,7 @@ impl WatchedThreads {
     /// The threads that are alive now and are to be watched, and why there are none.
     pub(super) fn threads(&mut self) -> (Vec<Thread>, Option<String>) {
         // If the supervisor does not answer, the processes are unchanged. The next request follows a second later.
-        if let Some(status) = self.choice.plant.as_deref().and_then(ask) {
+        if let Some(status) = self.choice.plant.as_deref().and_then(|plant| crate::ps::status(plant).ok()) {
             self.processes = PlantProcesses::of(&status);
             self.target.set_processes(self.processes.pids());
             self.observe(&status, mono_now());
@@ -158,13 +157,6 @@ impl Choice {
             ),
         };
         format!("watches 0 threads: {why}")
-    }
-}
-
-fn ask(plant: &str) -> Option<Plant> {
-    match Client::connect(&RunDir::find(plant).socket()).ok()?.ask(&Request::Status) {
-        Ok(Reply::Status(status)) => Some(*status),
-        _ => None,
     }
 }
 
